@@ -271,14 +271,14 @@ class Fit:
         return law_chart(self.result, list(found))
 
     def to_arviz(self) -> Any:
-        """Return the posterior of the coupled law as ArviZ's InferenceData: one chain of E, K, a, b, w, g and gamma.
+        """Return the posterior as ArviZ's InferenceData: one chain of E, K, a, b, w, g, gamma, E_f, K_f and gamma_f.
 
         `MissingExtra` without the extra `arviz`; `FitRefused` for a law without a posterior.
         """
         if self.result.law.prior is None:
             raise FitRefused(
                 f"{self.result.source}: the law {self.result.law.name} has no posterior to export.",
-                fix="Fit the default law, coupled-surface.",
+                fix="Fit the default law.",
             )
         try:
             import arviz

@@ -1,4 +1,4 @@
-"""Fit the coupled law, the project's default, to all runs of a table, at the optimum or not, as a posterior.
+"""Fit all runs of a table, at the optimum or not: a coupled surface, a frontier through all runs, or both (the default).
 
 Bowls, the best loss of each budget and the frontier through them are only for display, except that closed bowls determine the
 compute-optimal sizes.
@@ -6,29 +6,25 @@ compute-optimal sizes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from marin_scaling.fitting.all_runs_frontier import FrontierPosterior, fit_frontier_posterior
 from marin_scaling.fitting.allocation import allocation_through
-from marin_scaling.fitting.coupled_law import SIGMA, TAU, CoupledLaws, Prior, laws_of
-from marin_scaling.fitting.law import DEFAULT_LAW, FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets
+from marin_scaling.fitting.coupled_law import KAPPA, SHARE, SIGMA, TAU, CoupledLaws, Prior, laws_of
+from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets
 from marin_scaling.fitting.optima import BowlShape, DrawnPoints, all_runs_drawn, loss_rises, size_column
 from marin_scaling.fitting.posterior import (
     MOST_RUNS,
-    UPWARD,
     FittedRuns,
-    Places,
     SurfacePosterior,
     fit_posterior,
-    places_of,
     variances,
 )
+from marin_scaling.fitting.predictive import FRONTIER_WEIGHT, FRONTIER_WEIGHTS, Calibration, draw_losses, joint_covariance
 from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.laws import Array
 
@@ -40,38 +36,52 @@ if TYPE_CHECKING:
 _FEW_RUNS = 8  # the number of the law's unknowns
 _ONE_RATIO = 0.05  # scatter about the trend of tokens per parameter, in decades, below which runs show nothing off it
 
+_PRIOR_HOLDS = 0.8  # of the prior's standard deviation: with more the prior has two thirds of the say about the asymptote
 _LARGEST = 0.8  # share of the largest run's FLOPs above which runs belong to the largest budget
 _FAR_OFF = (
     3.0  # standard deviations; eight other ladders, public and own, have at most 1.1; the one that missed its target has 4.7
 )
 
 
+_SURFACE, _FRONTIER = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g", "E_f + K_f * (C / C_f)^-gamma_f"
+_FORMULAS = {0.0: _SURFACE, 1.0: _FRONTIER, FRONTIER_WEIGHT: f"mean of {_SURFACE} and {_FRONTIER}"}
+
+
 @dataclass(frozen=True, kw_only=True)
-class CoupledLaw(Law):
-    """The coupled law as a posterior over the runs of `frame`."""
+class CombinedLaw(Law):
+    """The coupled surface and the frontier through all runs of `frame`, as posteriors; `frontier_weight` is 0 or 1 for one law.
+
+    The frontier takes from the surface what sizes off the optimum lose.
+    """
 
     posterior: SurfacePosterior
+    frontier: FrontierPosterior
+    frontier_weight: float
     frame: pd.DataFrame
     seed: int
-    name: str = DEFAULT_LAW
-    formula: str = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
+    name: str
+    formula: str
     is_calibrated: bool = True
 
     @property
     def parameters(self) -> dict[str, float]:
-        """Parameters of the law of highest posterior density."""
+        """Parameters of the surface of highest posterior density, and medians of the frontier's."""
         posterior = self.posterior
-        return {
+        surface = {
             **{name: float(value[0]) for name, value in _named(laws_of(posterior.mode[None])).items()},
             "N0": posterior.middle_params,
             "D0": posterior.middle_tokens,
             "sigma": float(np.exp(posterior.mode[SIGMA])),
             "tau": float(np.exp(posterior.mode[TAU])),
+            **({"kappa": float(posterior.mode[KAPPA])} if self._is_sparse else {}),
         }
+        frontier = {name: float(np.median(draws)) for name, draws in self._frontier_draws().items()}
+        of_frontier = {**frontier, "C_f": float(np.exp(self.frontier.middle_log_flops))}
+        return {**(surface if self.frontier_weight < 1 else {}), **(of_frontier if self.frontier_weight > 0 else {})}
 
     @property
     def prior(self) -> Prior:
-        """Prior of the posterior."""
+        """Prior of the posteriors."""
         return self.posterior.prior
 
     @property
@@ -79,26 +89,48 @@ class CoupledLaw(Law):
         """Mean noise variance over the draws."""
         return float(np.mean(self.posterior.noise**2))
 
-    def draws(self, targets: Targets, *, seed: int) -> LossDraws:
-        """Draw from the calibrated predictive distribution."""
-        return draw_losses(self.posterior, targets, seed=seed, log_sparsity=self._log_sparsity(targets))
+    def draws(self, targets: Targets, *, seed: int, calibration: Calibration | None = None) -> LossDraws:
+        """Draw from the predictive distribution with this calibration, by default the shipped one."""
+        return draw_losses(
+            self.posterior,
+            targets,
+            seed=seed,
+            frontier=self.frontier,
+            frontier_weight=self.frontier_weight,
+            log_sparsity=self._log_sparsity(targets),
+            calibration=calibration,
+        )
 
     def parameter_draws(self) -> dict[str, Array]:
-        """Return draws of the posterior."""
-        return _named(self.posterior.laws)
+        """Return draws of the posteriors."""
+        surface = _named(self.posterior.laws) if self.frontier_weight < 1 else {}
+        if self._is_sparse:
+            surface["kappa"] = self.posterior.unknowns[:, KAPPA]
+        return {**surface, **(self._frontier_draws() if self.frontier_weight > 0 else {})}
 
     def log_losses(self, *, params: Array, tokens: Array) -> Array:
-        """Return log losses without model discrepancy."""
+        """Return log losses by the surface, without model discrepancy."""
         return self.posterior.log_losses(params=params, tokens=tokens)
 
     def joint_covariance(self, targets: Targets) -> Array:
-        """Return the covariance over draws and model discrepancy."""
+        """Return the covariance over draws of the surface and its discrepancy."""
         return joint_covariance(self.posterior, targets, log_sparsity=self._log_sparsity(targets))
 
     def variants(self) -> Iterator[tuple[str, Law]]:
-        """Yield the law refitted with outliers at full weight."""
+        """Yield each law alone, and the law refitted with outliers at full weight."""
+        for name, weight in FRONTIER_WEIGHTS.items():
+            if weight not in (self.frontier_weight, FRONTIER_WEIGHT):
+                yield f"{name} alone", replace(self, frontier_weight=weight)
         posterior = fit_posterior(fitted_runs(self.frame), prior=self.prior, seed=self.seed, downweight_outliers=False)
-        yield "coupled surface, outliers at full weight", replace(self, posterior=posterior)
+        frontier = fit_frontier_posterior(posterior, seed=self.seed)
+        yield f"{self.name}, outliers at full weight", replace(self, posterior=posterior, frontier=frontier)
+
+    @property
+    def _is_sparse(self) -> bool:
+        return self.posterior.runs.log_sparsity is not None
+
+    def _frontier_draws(self) -> dict[str, Array]:
+        return {f"{name}_f": draws for name, draws in self.frontier.parameters.items()}
 
     def _log_sparsity(self, targets: Targets) -> Array | None:
         sparsity = 1.0 if targets.total_params is None else targets.total_params / targets.params
@@ -113,9 +145,19 @@ def fit_coupled_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior 
     """Fit a table that passed `refuse_hopeless`."""
     drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))  # N counts active parameters
     posterior = fit_posterior(fitted_runs(table.frame), prior=prior, seed=seed)
+    weight = FRONTIER_WEIGHTS[kind.name]
+    law = CombinedLaw(
+        posterior=posterior,
+        frontier=fit_frontier_posterior(posterior, seed=seed),
+        frontier_weight=weight,
+        frame=table.frame,
+        seed=seed,
+        name=kind.name,
+        formula=_FORMULAS[weight],
+    )
     return FitResult.of(
         table,
-        CoupledLaw(posterior=posterior, frame=table.frame, seed=seed),
+        law,
         kind=kind,
         seed=seed,
         prior=prior,
@@ -170,8 +212,14 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> dict[FitStatus
         FitStatus.BEST_RUN_OFF: abs(_best_run_off(posterior)) > _FAR_OFF,
         FitStatus.LARGE_MISFIT: float(np.median(np.exp(posterior.unknowns[:, TAU]))) > LARGE_MISFIT,
         FitStatus.BOWLS_NOT_CLOSED: bool(drawn.bowls) and 3 * unclosed >= len(drawn.bowls),
+        FitStatus.PRIOR_ASYMPTOTE: _share_of_prior(posterior) > _PRIOR_HOLDS,
         FitStatus.ONE_RATIO: _ratio_scatter(drawn.frame) < _ONE_RATIO,
     }
+
+
+def _share_of_prior(posterior: SurfacePosterior) -> float:
+    """Return the ratio of the posterior's to the prior's standard deviation of logit(K / L0), which places the asymptote."""
+    return float(posterior.unknowns[:, SHARE].std() / posterior.prior.reducible_share.deviation)
 
 
 def _best_run_off(posterior: SurfacePosterior) -> float:
@@ -195,129 +243,3 @@ def _warnings(posterior: SurfacePosterior, frame: pd.DataFrame) -> list[str]:
     thinned = f"of {len(frame)} runs the fit takes {MOST_RUNS}, half of them spread over the uppermost decade of compute"
     unsure = f"the posterior is rough: its draws are worth {posterior.worth:.0f} independent ones"
     return [*([thinned] if len(frame) > MOST_RUNS else []), *([unsure] if posterior.worth < 100 else [])]
-
-
-FREEDOM = 3.0
-"""Degrees of freedom of the Student distributions of discrepancy, noise and drift. With 5, and as many 50 % intervals held,
-fewer 90 % intervals of simulated ladders held."""
-STUDENT_VARIANCE = FREEDOM / (FREEDOM - 2)
-"""Variance of a deviate of unit scale."""
-_REPEATS = 10  # of every posterior draw, each with its own noise and drift
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """Width that back-tests over public ladders add to the posterior; `calibration.json` describes ladders and method.
-
-    `spread` multiplies every deviation from the median of the log loss. The others are scales of Student's t with 3 degrees of
-    freedom (standard deviations are 1.73 times as large), added to the log loss in quadrature: one everywhere, and one per
-    decade beyond the runs in FLOPs, in tokens per parameter, and in parameters.
-    """
-
-    spread: float
-    everywhere: float
-    per_decade_of_flops: float
-    per_decade_of_ratio: float
-    per_decade_of_params: float
-
-    def drift(self, targets: Targets, posterior: SurfacePosterior) -> Array:
-        """Return the added scale at each target: (target,)."""
-        steps = zip(
-            (self.per_decade_of_flops, self.per_decade_of_ratio, self.per_decade_of_params),
-            decades_beyond(targets, posterior),
-            strict=True,
-        )
-        squares = sum(((width * decades) ** 2 for width, decades in steps), np.zeros(len(targets.flops)))
-        return np.asarray(np.sqrt(self.everywhere**2 + squares))
-
-
-def decades_beyond(targets: Targets, posterior: SurfacePosterior) -> tuple[Array, Array, Array]:
-    """Return decades beyond the runs in FLOPs, in tokens per parameter on either side, and in parameters: (target,) each."""
-    runs, places = posterior.runs, places_of(posterior.runs)
-    ratio = np.log10(targets.tokens / targets.params)
-    aside = np.maximum(ratio - places.log_ratio.max(), places.log_ratio.min() - ratio)
-    farther, larger = np.log10(targets.flops / runs.flops.max()), np.log10(targets.params / runs.params.max())
-    return np.maximum(farther, 0.0), np.maximum(aside, 0.0), np.maximum(larger, 0.0)
-
-
-@cache
-def shipped_calibration() -> Calibration:
-    """Return this version's calibration, from `calibration.json` of this package, written by `benchmarks/calibrate.py`."""
-    text = files("marin_scaling.fitting").joinpath("calibration.json").read_text(encoding="utf-8")
-    return Calibration(**json.loads(text)["factors"])
-
-
-def draw_losses(
-    posterior: SurfacePosterior,
-    targets: Targets,
-    *,
-    seed: int,
-    log_sparsity: Array | None = None,
-    calibration: Calibration | None = None,
-) -> LossDraws:
-    """Draw losses of new runs at targets; equal seeds give equal numbers, and a draw's deviates are common to all targets.
-
-    `log_sparsity` (target,) is ln of total over active parameters, relative to the median of the runs.
-    """
-    calibration, generator = calibration or shipped_calibration(), np.random.default_rng(seed)
-    law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=log_sparsity)
-    places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
-    misfit, misfit_variance = posterior.misfit_at(places)
-    law, misfit, misfit_variance = (np.repeat(each, _REPEATS, axis=0) for each in (law, misfit, misfit_variance))
-    wobble, slide, noise = (_shares(len(posterior.unknowns), generator)[:, None] for _ in range(3))
-    parts = {
-        "law": law + misfit,
-        "misfit": np.sqrt(misfit_variance) * _student(wobble),
-        "shift": calibration.drift(targets, posterior) * _student(slide),
-        "noise": np.broadcast_to(_two_piece(noise) * np.repeat(posterior.noise, _REPEATS)[:, None], law.shape),
-    }
-    total = np.sum(list(parts.values()), axis=0)
-    median = np.median(total, axis=0)
-    scale = calibration.spread * np.exp(median)  # converts a small change of the log loss to loss
-    by_form = _explained(parts["law"], by=np.repeat(np.log(posterior.laws.g), _REPEATS))
-    causes = {
-        "noise": parts["noise"],
-        "sampling": parts["law"] - by_form,
-        "form": by_form - by_form.mean(axis=0) + parts["misfit"],
-        "shift": parts["shift"],
-    }
-    losses = np.exp(median + calibration.spread * (total - median))
-    return LossDraws(losses=losses, causes={name: scale * each for name, each in causes.items()})
-
-
-def joint_covariance(posterior: SurfacePosterior, targets: Targets, *, log_sparsity: Array | None = None) -> Array:
-    """Return the covariance of the log losses of runs at targets, without noise and drift: (target, target)."""
-    law = posterior.log_losses(params=targets.params, tokens=targets.tokens, log_sparsity=log_sparsity)
-    places = Places(log_flops=np.log10(targets.flops), log_ratio=np.log10(targets.tokens / targets.params))
-    return np.asarray(np.cov(law + posterior.misfit_at(places)[0], rowvar=False) + posterior.misfit_covariance(places))
-
-
-def _shares(laws: int, generator: np.random.Generator) -> Array:
-    """Return the centers of as many equal slices of probability as draws, in random order: (law and repeat,).
-
-    Every law gets one of each tenth, so that all laws have the same distribution.
-    """
-    tenths = ((np.arange(_REPEATS * laws) + 0.5) / (_REPEATS * laws)).reshape(_REPEATS, laws)
-    return np.asarray(generator.permuted(generator.permuted(tenths, axis=1), axis=0).T.ravel())
-
-
-def _student(shares: Array) -> Array:
-    """Return the quantiles of Student's t at shares of probability."""
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(FREEDOM, shares))
-
-
-def _two_piece(shares: Array) -> Array:
-    """Return quantiles of Student's t with its upper half stretched by `UPWARD`, without a step in the density."""
-    below = 1 / (1 + UPWARD)
-    upper = shares > below
-    inner = np.where(upper, 0.5 + (shares - below) * (1 + UPWARD) / (2 * UPWARD), shares * (1 + UPWARD) / 2)
-    return np.asarray(np.where(upper, UPWARD, 1.0) * _student(inner))
-
-
-def _explained(values: Array, *, by: Array) -> Array:
-    """Return the part of values (draw, target) that a cubic in `by` (draw,) explains."""
-    centred = (by - by.mean()) / (by.std() or 1.0)
-    design = np.stack([np.ones_like(centred), centred, centred**2, centred**3], axis=1)
-    return np.asarray(design @ np.linalg.lstsq(design, values, rcond=None)[0])

@@ -15,7 +15,9 @@ Unknowns = NDArray[Any]
 """Array (draw, unknown), real or complex: log L0, log S_N, log S_D, logit r, log(b/a), log g, log sigma, log tau, and for
 sparse models kappa. A model of N active and M total parameters is as good as a dense one of N (M/N)^kappa parameters."""
 
-SIGMA, TAU, KAPPA = 6, 7, 8
+SHARE, SIGMA, TAU, KAPPA = 3, 6, 7, 8
+SHARE_FREEDOM = 3.0
+"""Degrees of freedom of Student's t, the prior of logit(K / L0): runs of a law without an asymptote can overrule it."""
 LARGEST_POWER = 60.0
 """Largest log of a size relative to the middle of the runs: e^60 is beyond any table, and far from overflow."""
 
@@ -47,7 +49,7 @@ class Prior:
     """Prior of log(b / a): published pairs differ by a factor of at most two."""
     coupling: Normal = Normal(mean=-0.4, deviation=0.7)
     """Prior of log g: 1 is Hoffmann's form; this law has 0.40 to 0.63 on seven public ladders, 0.59 on the quickstart."""
-    frontier_exponent: Normal = Normal(mean=float(np.log(0.14)), deviation=0.45)
+    frontier_exponent: Normal = Normal(mean=float(np.log(0.14)), deviation=0.7)
     """Prior of log gamma, gamma = g a b / (a + b): 0.102 (Delphi's optima), 0.154 (Hoffmann) and 0.178 (Besiroglu) with E free,
     0.090 to 0.094 for Marin's MoE with E pinned; 0.12 and 0.14 score alike on back-tests."""
     size_exponent: Normal = Normal(mean=float(np.log(0.5)), deviation=0.4)
@@ -114,7 +116,9 @@ def log_prior(unknowns: Unknowns, laws: CoupledLaws, prior: Prior, *, middle_log
     """
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=unknowns.shape[1])
     away = (np.concatenate([unknowns, log_exponents(laws).T], axis=1) - mean) / deviation
-    return np.asarray(-0.5 * (away * away).sum(axis=1))
+    squares = away * away
+    squares[:, SHARE] = (SHARE_FREEDOM + 1) * np.log(1 + squares[:, SHARE] / SHARE_FREEDOM)
+    return np.asarray(-0.5 * squares.sum(axis=1))
 
 
 def log_exponents(laws: CoupledLaws) -> Unknowns:
@@ -202,7 +206,9 @@ def log_prior_and_slope(
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=len(point))
     away = (np.concatenate([point, log_exponents(law)[:, 0]]) - mean) / deviation
     pulls = away / deviation
+    pulls[SHARE] *= (SHARE_FREEDOM + 1) / (SHARE_FREEDOM + away[SHARE] ** 2)
     frontier = numbers[5] + numbers[2] + law.a[0] / (law.a[0] + law.b[0]) * _RATIO
     slope = -pulls[:-3]
     slope[:6] -= pulls[-3] * frontier + pulls[-2] * numbers[2] + pulls[-1] * numbers[3]
-    return -0.5 * float(away @ away), slope
+    value = away @ away - away[SHARE] ** 2 + (SHARE_FREEDOM + 1) * np.log(1 + away[SHARE] ** 2 / SHARE_FREEDOM)
+    return -0.5 * float(value), slope

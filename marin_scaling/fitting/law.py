@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -35,10 +35,14 @@ class Targets:
 
 @dataclass(frozen=True, kw_only=True)
 class LossDraws:
-    """Losses of a new run, (draw, target), and by source of uncertainty each draw's contribution to the median, in loss."""
+    """Losses of a new run, (draw, target), and by source of uncertainty each draw's contribution to the median, in loss.
+
+    `by_law` are the medians of the laws that are averaged, (target,) each; empty for one law.
+    """
 
     losses: Array
     causes: dict[str, Array]
+    by_law: dict[str, Array] = field(default_factory=dict)
 
 
 class Law(Protocol):
@@ -136,16 +140,15 @@ class LawKind:
         return float(self.name.partition("@")[2])
 
 
-DEFAULT_LAW = "coupled-surface"
+DEFAULT_LAW = "combined"
+_ALL_RUNS = "marin_scaling.fitting.coupled_fit:fit_coupled_runs"
 _FRONTIER = "marin_scaling.fitting.frontier:fit_frontier_runs"
 LAWS: dict[str, LawKind] = {
     kind.name: kind
     for kind in (
-        LawKind(
-            name=DEFAULT_LAW,
-            about="all runs, any table, with a calibrated interval",
-            fit="marin_scaling.fitting.coupled_fit:fit_coupled_runs",
-        ),
+        LawKind(name=DEFAULT_LAW, about="the mean of the next two, with a calibrated interval: any table", fit=_ALL_RUNS),
+        LawKind(name="coupled-surface", about="one surface through all runs", fit=_ALL_RUNS),
+        LawKind(name="all-runs-frontier", about="a frontier through all runs, moved to their optimum", fit=_ALL_RUNS),
         LawKind(name="isoflop-frontier", about="the bottom of each budget's bowl", fit=_FRONTIER, knows_any_size=False),
         LawKind(name="best-runs-frontier", about="the runs no cheaper run beats", fit=_FRONTIER, knows_any_size=False),
         LawKind(

@@ -114,6 +114,9 @@ LEAST_NOISE = 0.0007
 """Smallest noise of runs as a share of the loss; seeds alone cause 0.0005 (`noise.SEED_NOISE`)."""
 _WEIGHT_PER_DECADE = 0.5  # in ln: the weight of a run a decade below the largest is 0.6
 _NOISE_PER_DECADE = 0.3  # in ln: its scatter is 1.3 times as large
+NEAR_OPTIMUM = 0.4
+"""Decades of tokens per parameter from the optimum within which runs have full weight; 0.1 to 0.4 score alike."""
+_WEIGHT_PER_RATIO_DECADE, _NOISE_PER_RATIO_DECADE = 1.0, 1.0  # 0.5 and 0.5 score alike, 2 and 2 or 2 and 4 worse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +273,7 @@ DRAWS = 800
 UPWARD = 1.1
 """Ratio of the scatter of runs above the law to that below."""
 _STUDENT_FREEDOM = 4.0
-_REWEIGHTINGS = 5
+_PASSES = 5
 _QUIET = (np.log(0.001), np.log(0.04))
 
 
@@ -312,12 +315,16 @@ class SurfacePosterior:
         noise_variance, misfit_variance = variances(self.unknowns[:: len(self.unknowns) // 50])
         return self.misfit.mean_covariance(targets, noise_variance=noise_variance, misfit_variance=misfit_variance)
 
-    def misfit_at(self, targets: Places) -> tuple[Array, Array]:
-        """Return mean and variance of the discrepancy of every draw at targets: (draw, target) each."""
-        residuals = np.log(self.runs.loss) - self.log_losses(
-            params=self.runs.params, tokens=self.runs.tokens, log_sparsity=self.runs.log_sparsity
-        )
+    def misfit_at(self, targets: Places, log_losses: Array | None = None) -> tuple[Array, Array]:
+        """Return mean and variance of the discrepancy of every draw at targets: (draw, target) each.
+
+        `log_losses` (draw, run) are those of another law at the runs; the default are the surface's.
+        """
+        runs = self.runs
+        if log_losses is None:
+            log_losses = self.log_losses(params=runs.params, tokens=runs.tokens, log_sparsity=runs.log_sparsity)
         noise_variance, misfit_variance = variances(self.unknowns)
+        residuals = np.log(runs.loss) - log_losses
         return self.misfit.at(targets, residuals, noise_variance=noise_variance, misfit_variance=misfit_variance)
 
 
@@ -334,7 +341,7 @@ def fit_posterior(
     True
     """
     table, prior = fitted_table(runs), prior or Prior()
-    misfit, point = _robust_mode(table, prior, passes=_REWEIGHTINGS if downweight_outliers else 0)
+    misfit, point = _robust_mode(table, prior, downweight=downweight_outliers)
     density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
     draws = sample_posterior(density, starts=point[None], seed=seed, rounds=7, value_and_slope=density.value_and_slope)
     return SurfacePosterior(
@@ -350,20 +357,38 @@ def fit_posterior(
     )
 
 
-def _robust_mode(table: FittedTable, prior: Prior, *, passes: int) -> tuple[SmoothMisfit, Array]:
-    """Return the discrepancy process with outliers down-weighted as at the mode, and that mode: (unknown,)."""
+def _robust_mode(table: FittedTable, prior: Prior, *, downweight: bool) -> tuple[SmoothMisfit, Array]:
+    """Return the discrepancy process with runs far from the optimum, and outliers, down-weighted as at the mode, and that mode.
+
+    The optimum and the outliers are those of the mode of the pass before.
+    """
     sparse = table.runs.log_sparsity is not None
     point = prior_start(prior, middle_log_loss=table.middle_log_loss, sparse=sparse)
     misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
     starts, covariance = np.array([point, _smooth(point)]), None
-    for _ in range(passes):
+    for _ in range(_PASSES):
         density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
         peak = highest_point(density, starts, value_and_slope=density.value_and_slope, covariance=covariance)
         point, starts, covariance = peak.point, peak.point[None], peak.covariance
-        residuals = table.residuals(point[None], laws_of(point[None]))[0]
-        weighed = _reweighted(misfit, point, residuals=residuals, variance=table.variance)
-        misfit = smooth_misfit(misfit.places, relative_variance=weighed)
+        variance = table.variance * far_from_optimum(table, point)
+        if downweight:
+            residuals = table.residuals(point[None], laws_of(point[None]))[0]
+            variance = _reweighted(misfit, point, residuals=residuals, variance=variance)
+        misfit = smooth_misfit(misfit.places, relative_variance=variance)
     return misfit, point
+
+
+def far_from_optimum(table: FittedTable, point: Array) -> Array:
+    """Return the factor of each run's noise variance by its distance from the optimum, as the law of `point` has it: (run,).
+
+    Laws of few numbers fit the bottoms of bowls better than their walls, and forecasts are mostly of runs near the optimum.
+    """
+    sizes = counted_sizes(point[None], table.x, table.runs.log_sparsity).reshape(-1)
+    product = sizes + table.y
+    optimum = laws_of(point[None]).optimal_log_params(product)[0]
+    decades = np.abs(table.y - sizes - (product - 2 * optimum)) / np.log(10)
+    beyond = np.maximum(decades - NEAR_OPTIMUM, 0.0)
+    return np.asarray(np.exp(_WEIGHT_PER_RATIO_DECADE * beyond) * (1 + _NOISE_PER_RATIO_DECADE * beyond) ** 2)
 
 
 def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, variance: Array) -> Array:

@@ -40,6 +40,8 @@ class FitStatus(Enum):
     FEW_RUNS = (
         "Use with care: as many unknowns as runs, or more; what other ladders have in common carries much of the forecast."
     )
+    BACKTEST_MISSED = "Use with care: the back-test of this table missed: larger budgets lay outside of their forecasts."
+    LAWS_DISAGREE = "Use with care: the two laws of the forecast disagree by more than its 90 % interval."
     DOUBTED = "Use with care: the table's audit has warnings that bear on the forecast."
     BEST_RUN_OFF = (
         "Use with care: the best run of the largest budget lies off the law by more than its noise allows; the law may miss "
@@ -53,6 +55,7 @@ class FitStatus(Enum):
         "Use with care: the best asymptote is 0, the least allowed; the runs do not show where the loss levels off, "
         "so the forecast may lie low."
     )
+    PRIOR_ASYMPTOTE = "Use with care: the runs do not determine the asymptote; far beyond them the forecast rests on its prior."
     BUDGETS_SCATTER = (
         "Use with care: the budgets' optima scatter more about the law than runs about bowls; the interval has it."
     )

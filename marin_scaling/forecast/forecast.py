@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,9 @@ runs 50x below their targets, the widest had 1.7."""
 WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
 """Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
 
+_SAME_SPARSITY = 1.2
+"""Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
+
 UNCALIBRATED_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
     "shift": "not estimated: drift of recipe, data or tuning between the ladder and the target is not in this interval",
@@ -71,6 +74,7 @@ class Forecast:
     uncertainty, None if not estimated; `band_notes` describe them. `extrapolation` is the ratio of `flops` to the largest
     fitted run or budget. `optimal` is True for a compute-optimal size, and `params_interval` is the interval of its active
     parameters. `mis_sizing` is the relative increase of the loss for half or double the parameters at the same compute.
+    `by_law` are the medians of the laws that are averaged.
     """
 
     flops: float
@@ -86,6 +90,7 @@ class Forecast:
     params_interval: tuple[float, float] | None
     mis_sizing: tuple[float, float] | None
     unit: str = ""
+    by_law: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def tokens_per_param(self) -> float:
@@ -181,7 +186,8 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     values = np.quantile(draws.losses, LEVELS, axis=0).T  # (target, level)
     widths = {cause: _half_widths(each) for cause, each in draws.causes.items()}  # (target,) each
     bands = [{cause: float(each[column]) for cause, each in widths.items()} for column in range(len(targets))]
-    return [_summary(result, *each) for each in zip(targets, values, bands, strict=True)]
+    by_law = [{name: float(each[column]) for name, each in draws.by_law.items()} for column in range(len(targets))]
+    return [_summary(result, *each) for each in zip(targets, values, bands, by_law, strict=True)]
 
 
 def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
@@ -205,7 +211,9 @@ def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDr
     return result.law.draws(Targets(flops=flops, params=active, tokens=tokens, total_params=params), seed=seed)
 
 
-def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[str, float]) -> Forecast:
+def _summary(
+    result: FitResult, target: Target, values: Array, bands: Mapping[str, float], by_law: Mapping[str, float]
+) -> Forecast:
     quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
     _require_positive(quantiles, result, target.flops)
     _require_narrower_than_the_runs(quantiles, result, target)
@@ -224,6 +232,7 @@ def _summary(result: FitResult, target: Target, values: Array, bands: Mapping[st
         params_interval=result.allocation.params_interval(target.flops) if optimal else None,
         mis_sizing=_mis_sizing(result.law, target) if optimal else None,
         unit=unit_of(result.metric),
+        by_law=by_law,
     )
 
 
@@ -250,6 +259,29 @@ def implausible(forecast: Forecast) -> list[str]:
     if forecast.extrapolation > FARTHEST_USED:
         found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
     return found
+
+
+def laws_disagree(forecast: Forecast) -> str:
+    """Return the warning that the laws' medians are outside of the 90 % interval of their mean, or ""."""
+    low, high = forecast.interval()
+    if all(low <= median <= high for median in forecast.by_law.values()):
+        return ""
+    medians = ", ".join(f"{name} {median:.4f}" for name, median in forecast.by_law.items())
+    return f"forecast at {forecast.flops:.3g} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
+
+
+def other_sparsity(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that no run has the ratio of total to active parameters of a forecast, or ""."""
+    if "active_params" not in result.frame:
+        return ""
+    of_runs = result.frame["params"].to_numpy() / size_column(result.frame)
+    low, high, own = float(of_runs.min()), float(of_runs.max()), forecast.params / forecast.active_params
+    if low / _SAME_SPARSITY <= own <= high * _SAME_SPARSITY:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: its total / active parameters are {own:.3g}, those of the runs {low:.3g} to "
+        f"{high:.3g}; the law extrapolates"
+    )
 
 
 def repeated_data(result: FitResult, forecast: Forecast) -> str:
@@ -300,7 +332,7 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
                 f"{result.source}: the law {result.law.name} does not know a run of {target.params:.3g} parameters at "
                 f"{target.flops:.3g} FLOPs.",
                 why="A frontier law knows only the best loss of each budget.",
-                fix="Fit the coupled law (--law coupled-surface), or forecast the compute-optimal run of that budget.",
+                fix="Fit the default law, or forecast the compute-optimal run of that budget.",
             )
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.coupled_fit import STUDENT_VARIANCE, shipped_calibration, sparsity_of
+from marin_scaling.fitting.coupled_fit import sparsity_of
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import relative_noise
+from marin_scaling.fitting.predictive import STUDENT_VARIANCE, shipped_calibration
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.ladder.config import read_ladder_file
@@ -71,7 +72,7 @@ def advise(result: FitResult, *, target_flops: float, allowance_flops: float) ->
     if covariance is None:
         raise FitRefused(
             f"{result.source}: the law {result.law.name} has no posterior to advise from.",
-            fix="Fit the coupled law: --law coupled-surface.",
+            fix="Fit the default law.",
         )
     choice = _Choice(result, candidates, covariance, allowance_flops)
     order = choice.greedy()

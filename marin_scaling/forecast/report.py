@@ -13,7 +13,7 @@ from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
-from marin_scaling.forecast.forecast import Forecast, implausible, repeated_data
+from marin_scaling.forecast.forecast import Forecast, implausible, laws_disagree, other_sparsity, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import Exclusion, name_some
@@ -59,9 +59,9 @@ def forecast_document(
             "tokens_exponent": result.allocation.tokens_exponent,
             "read_off": result.allocation.origin,
         },
-        "optima": [_optimum(point) for point in result.points],
-        "status": _status(result, forecasts).value,
-        "may_be_used": _status(result, forecasts).may_be_used,
+        "optima": [_optimum(flops, point) for flops, point in _optima(result).items()],
+        "status": _status(result, forecasts, tested).value,
+        "may_be_used": _status(result, forecasts, tested).may_be_used,
         **({"findings": [asdict(each) for each in result.findings]} if result.findings else {}),
         "metric": result.metric,
         "predictions": predictions,
@@ -93,9 +93,9 @@ def prior_document(prior: Prior) -> dict[str, Any]:
     return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
 
 
-def _optimum(point: FrontierPoint) -> dict[str, Any]:
+def _optimum(flops: float, point: FrontierPoint) -> dict[str, Any]:
     return {
-        "flops": point.flops,
+        "flops": flops,
         "params": point.params,
         "tokens": point.tokens,
         "loss": point.loss,
@@ -118,6 +118,7 @@ def _prediction(forecast: Forecast) -> dict[str, Any]:
         "quantiles": {f"{level:g}": value for level, value in forecast.quantiles.items()},
         "bands": dict(forecast.bands),
         "band_notes": dict(forecast.band_notes),
+        **({"by_law": dict(forecast.by_law)} if forecast.by_law else {}),
         "extrapolation": forecast.extrapolation,
     }
 
@@ -148,24 +149,30 @@ def _points_text(result: FitResult) -> str:
     params = "active" if "active_params" in result.frame else "params"
     names = (f"tokens D{star}", f"{params} N{star}", f"D{star}/N{star}", f"loss L{star}")
     head = "{:>8} {:>5} {:>10} {:>10} {:>7} {:>9}".format("budget", "runs", *names)
-    shown = result.points[-_LISTED_POINTS:]
+    optima = _optima(result)
+    shown = list(optima.items())[-_LISTED_POINTS:]
     rows = [
-        f"{_nominal(point.flops, result):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
+        f"{format_flops(flops):>8} {point.run_count:>5} {format_count(point.tokens):>10} "
         f"{format_count(point.params):>10} {point.tokens / point.params:>7.3g} {point.loss:>9.5f}{'  *' if point.note else ''}"
-        for point in shown
+        for flops, point in shown
     ]
     shapes = dict.fromkeys(point.note for point in result.points if point.note)
     title = "optimum of each budget" if result.bowls else "runs that no cheaper run beats"
-    if len(shown) < len(result.points):
-        title += f", the largest {len(shown)} of {len(result.points)}; all: see --json"
+    if len(shown) < len(optima):
+        title += f", the largest {len(shown)} of {len(optima)}; all: see --json"
     notes = [*(f"* {shape}" for shape in shapes), *_budgets_without_optimum(result)]
     return "\n".join([f"{title} (FLOPs):", head, *rows, *(wrapped(note, "  ") for note in notes)])
 
 
-def _nominal(flops: float, result: FitResult) -> str:
-    """Format the nominal budget of a point, or its own FLOPs if the runs are no isoFLOP groups."""
-    budgets = result.frame["budget_flops"] if result.bowls else [flops]
-    return format_flops(min(budgets, key=lambda budget: abs(math.log(budget / flops))))
+def _optima(result: FitResult) -> dict[float, FrontierPoint]:
+    """Return the best point of each nominal budget, or of each point's FLOPs if the table has no budgets."""
+    budgets = result.frame["budget_flops"] if result.bowls or "budget_flops" in result.column_mapping else None
+    found: dict[float, FrontierPoint] = {}
+    for point in result.points:
+        flops = point.flops if budgets is None else float(min(budgets, key=lambda each: abs(math.log(each / point.flops))))
+        if flops not in found or point.loss < found[flops].loss:
+            found[flops] = point
+    return found
 
 
 def _budgets_without_optimum(result: FitResult) -> list[str]:
@@ -204,9 +211,15 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
             *_size_lines(forecast),
             wrapped(f"half-widths: {', '.join(bands)}{left_open}", "  "),
+            *([wrapped(f"by law: {_by_law_text(forecast)}", "  ")] if forecast.by_law else []),
             *([_below_text(forecast.flops, smallest)] if forecast.flops < smallest / BUDGET_SPAN else []),
         ]
     )
+
+
+def _by_law_text(forecast: Forecast) -> str:
+    share = 1 / len(forecast.by_law)
+    return ", ".join(f"{name} {median:.4f} ({share:.0%})" for name, median in forecast.by_law.items())
 
 
 def _exact(flops: float) -> str:
@@ -233,14 +246,29 @@ def _size_lines(forecast: Forecast) -> list[str]:
     return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
-def _status(result: FitResult, forecasts: Sequence[Forecast]) -> FitStatus:
-    """Return the worse of the fit's status and the forecasts'."""
-    found = {result.status, *([FitStatus.IMPLAUSIBLE] if any(map(implausible, forecasts)) else [])}
+def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
+    """Return the worst status of the fit, the forecasts and the back-test."""
+    found = {result.status}
+    if any(map(implausible, forecasts)):
+        found.add(FitStatus.IMPLAUSIBLE)
+    if any(map(laws_disagree, forecasts)):
+        found.add(FitStatus.LAWS_DISAGREE)
+    if tested is not None and backtest_doubts(tested):
+        found.add(FitStatus.BACKTEST_MISSED)
     return next(each for each in FitStatus if each in found)
 
 
 def _warnings(result: FitResult, forecasts: Sequence[Forecast]) -> list[str]:
-    found = [each for forecast in forecasts for each in (*implausible(forecast), repeated_data(result, forecast))]
+    found = [
+        each
+        for forecast in forecasts
+        for each in (
+            *implausible(forecast),
+            laws_disagree(forecast),
+            other_sparsity(result, forecast),
+            repeated_data(result, forecast),
+        )
+    ]
     return [each for each in dict.fromkeys(found) if each]
 
 

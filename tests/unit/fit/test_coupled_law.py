@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fitting.coupled_law import KAPPA, Prior, laws_of, log_prior, prior_start
+from marin_scaling.fitting.coupled_law import KAPPA, SHARE_FREEDOM, Prior, laws_of, log_prior, prior_start
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 PRIOR = Prior()
@@ -87,16 +87,15 @@ def test_the_complex_step_gradient_is_that_of_finite_differences():
         assert complex_step == pytest.approx(differences, rel=1e-5, abs=1e-5)
 
 
-def test_the_prior_is_the_sum_of_the_normal_densities_that_it_states():
-    """Against scipy's, without their constants; nine unknowns where sparsity counts."""
-    from scipy.stats import norm
+def test_the_prior_is_the_sum_of_the_densities_that_it_states():
+    """Against scipy's, without their constants; nine unknowns where sparsity counts; Student's t for the reducible share."""
+    from scipy.stats import norm, t
 
     unknowns = np.concatenate([drawn_unknowns(5, seed=5), np.linspace(-0.5, 1.0, 5)[:, None]], axis=1)
     laws = laws_of(unknowns)
     terms = [
         (unknowns[:, 0], 0.9, 0.3),
         *((unknowns[:, column], PRIOR.slope.mean, PRIOR.slope.deviation) for column in (1, 2)),
-        (unknowns[:, 3], PRIOR.reducible_share.mean, PRIOR.reducible_share.deviation),
         (unknowns[:, 4], PRIOR.exponent_ratio.mean, PRIOR.exponent_ratio.deviation),
         (unknowns[:, 5], PRIOR.coupling.mean, PRIOR.coupling.deviation),
         (unknowns[:, 6], PRIOR.noise.mean, PRIOR.noise.deviation),
@@ -106,6 +105,8 @@ def test_the_prior_is_the_sum_of_the_normal_densities_that_it_states():
         *((np.log(each), PRIOR.size_exponent.mean, PRIOR.size_exponent.deviation) for each in (laws.a, laws.b)),
     ]
     expected = sum(norm.logpdf(value, mean, deviation) - norm.logpdf(0, 0, deviation) for value, mean, deviation in terms)
+    share = (unknowns[:, 3] - PRIOR.reducible_share.mean) / PRIOR.reducible_share.deviation
+    expected = expected + t.logpdf(share, SHARE_FREEDOM) - t.logpdf(0, SHARE_FREEDOM)
     assert log_prior(unknowns, laws, PRIOR, middle_log_loss=0.9) == pytest.approx(expected, rel=1e-12)
 
 

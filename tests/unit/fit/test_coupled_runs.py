@@ -56,12 +56,22 @@ def test_a_sound_ladder_is_usable_and_nothing_is_doubted(dense):
 
 
 def test_the_parameters_are_one_law_that_passes_through_the_runs(dense):
-    """The printed formula with the printed numbers gives every loss within 1 %, and gamma is g a b / (a + b)."""
+    """The surface's formula with the printed numbers gives every loss within 1 %, and gamma is g a b / (a + b)."""
     law, frame = dense.law.parameters, dense.frame
     inner = law["w"] * (frame["params"] / law["N0"]) ** -law["a"] + (1 - law["w"]) * (frame["tokens"] / law["D0"]) ** -law["b"]
     assert (law["E"] + law["K"] * inner ** law["g"]).to_numpy() == pytest.approx(frame["loss"].to_numpy(), rel=0.01)
     assert law["gamma"] == pytest.approx(law["g"] * law["a"] * law["b"] / (law["a"] + law["b"]))
-    assert dense.law.formula == "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
+
+
+def test_each_law_alone_gives_its_own_parameters_and_formula():
+    """Those of the combined law are both."""
+    runs = ladder(noise=0.001)
+    surface, frontier, both = (fit(runs, law=name).law for name in ("coupled-surface", "all-runs-frontier", "combined"))
+    assert surface.formula == "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
+    assert frontier.formula == "E_f + K_f * (C / C_f)^-gamma_f"
+    assert both.formula == f"mean of {surface.formula} and {frontier.formula}"
+    assert both.parameters == {**surface.parameters, **frontier.parameters}
+    assert not surface.parameters.keys() & frontier.parameters.keys()
 
 
 def test_a_ladder_at_one_ratio_is_said_to_be_one():
@@ -132,10 +142,11 @@ def test_runs_that_lie_off_every_law_together_are_said_to():
 
 
 def test_a_best_run_far_off_the_law_is_said():
-    """The robust fit takes the two best runs of the largest budget of `bytes-moe` for outliers; the dense ladder has none."""
+    """The robust fit takes the two best runs of the largest budget of `bytes-moe` for outliers; the dense ladder has none, but its
+    four budgets do not determine the asymptote."""
     runs = Path(__file__).parents[3] / "runs"
     assert fit(read_run_table(runs / "bytes-moe")).status is FitStatus.BEST_RUN_OFF
-    assert fit(read_run_table(runs / "bytes-dense")).status is FitStatus.USABLE
+    assert fit(read_run_table(runs / "bytes-dense")).status is FitStatus.PRIOR_ASYMPTOTE
 
 
 def test_every_status_but_the_worst_is_among_the_warnings():

@@ -89,12 +89,13 @@ def test_the_text_says_what_a_reader_must_know(delphi):
     for phrase in (
         "81 runs used, 0 left out",
         "optimum of each budget",
-        "law: coupled-surface",
-        "loss = E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g",
+        "law: combined",
+        "loss = mean of E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g and",
         "forecast at 1e23 FLOPs (333x the largest budget)",
         "90 % interval [",
         "tokens per parameter",
         "half-widths: noise ±",
+        "by law: coupled-surface 2.",
         "status: Usable",
     ):
         assert phrase in text

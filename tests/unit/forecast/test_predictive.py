@@ -7,23 +7,30 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from marin_scaling.fitting.coupled_fit import (
+from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.law import Targets
+from marin_scaling.fitting.posterior import UPWARD, Places, fit_posterior
+from marin_scaling.fitting.predictive import (
     Calibration,
     decades_beyond,
     draw_losses,
-    fitted_runs,
     joint_covariance,
     shipped_calibration,
 )
-from marin_scaling.fitting.law import Targets
-from marin_scaling.fitting.posterior import UPWARD, Places, fit_posterior
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
 from marin_scaling.run.table import read_run_table
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
-PLAIN = Calibration(spread=1.0, everywhere=0.0, per_decade_of_flops=0.0, per_decade_of_ratio=0.0, per_decade_of_params=0.0)
+PLAIN = Calibration(
+    spread=1.0,
+    everywhere=0.0,
+    per_decade_of_flops=0.0,
+    per_decade_of_ratio=0.0,
+    per_decade_of_params=0.0,
+    of_disagreement=0.0,
+)
 
 
 def at(*flops, ratio=20.0, params=None):
