@@ -59,13 +59,14 @@ def fit_table(
 ) -> None:
     """Fit a scaling law to runs and forecast larger ones.
 
-    Each forecast has a 90 % interval and a compute-optimal size.
+    Each forecast has a 90 % interval and a compute-optimal size; a back-test of the same runs bears on its status.
 
     The table needs FLOPs, parameters, tokens and loss of each run. Common column names are recognized and printed.
 
     Example: marin-scale fit runs/delphi --predict 1e23 --plot delphi.html
     """
     from marin_scaling.fitting.fit import fit
+    from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.forecast.forecast import forecast_runs, optimal_target, sensitivity
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
     from marin_scaling.forecast.targets import read_targets, target_runs
@@ -78,6 +79,7 @@ def fit_table(
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
+    tested = backtest_of_fit(result) if forecasts and result.law.is_calibrated else None
     tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []
     if plot is not None:
         from marin_scaling.publish.charts import law_chart
@@ -87,9 +89,13 @@ def fit_table(
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
-        typer.echo(dump_canonical(forecast_document(result, forecasts, sensitivities=tables)), nl=False)
+        typer.echo(dump_canonical(forecast_document(result, forecasts, sensitivities=tables, tested=tested)), nl=False)
     else:
-        parts = [forecast_text(result, forecasts), *map(sensitivity_text, tables), *([f"figure: {plot}"] if plot else [])]
+        parts = [
+            forecast_text(result, forecasts, tested),
+            *map(sensitivity_text, tables),
+            *([f"figure: {plot}"] if plot else []),
+        ]
         typer.echo("\n\n".join(parts))
 
 

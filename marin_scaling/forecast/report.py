@@ -12,7 +12,7 @@ from marin_scaling import __version__
 from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl
 from marin_scaling.fitting.result import FitResult, FitStatus
-from marin_scaling.forecast.backtest import Backtest, backtest_doubts, backtest_scores
+from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
 from marin_scaling.forecast.forecast import Forecast, implausible, laws_disagree, other_sparsity, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
@@ -66,7 +66,7 @@ def forecast_document(
         "metric": result.metric,
         "predictions": predictions,
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
-        "warnings": [*result.warnings, *_warnings(result, forecasts), *(backtest_doubts(tested) if tested else [])],
+        "warnings": [*result.warnings, *_warnings(result, forecasts, tested)],
         **({"backtest": backtest_scores(tested)} if tested else {}),
         "column_mapping": dict(result.column_mapping),
         "runs_used": len(result.frame),
@@ -75,15 +75,16 @@ def forecast_document(
     }
 
 
-def forecast_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
-    """Format runs, exclusions, optima, law, forecasts and warnings as text."""
+def forecast_text(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> str:
+    """Format runs, exclusions, optima, law, forecasts, the back-test in a line, and warnings as text."""
     parts = [
         _runs_text(result),
         _left_out_text(result.excluded),
         _points_text(result),
         _law_text(result),
         *(_forecast_text(forecast, result) for forecast in forecasts),
-        _warnings_text(result, forecasts),
+        _tested_text(tested),
+        _warnings_text(result, forecasts, tested),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -258,7 +259,17 @@ def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest |
     return next(each for each in FitStatus if each in found)
 
 
-def _warnings(result: FitResult, forecasts: Sequence[Forecast]) -> list[str]:
+def _tested_text(tested: Backtest | None) -> str:
+    if tested is None or not tested.points:
+        return ""
+    row = summarise(tested.points, nearest=LEAST_FACTOR, farthest=math.inf)
+    held = f"{round(row.inside_90 * row.count)} of {row.count} runs in their 90 % intervals"
+    return wrapped(
+        f"back-test: each budget forecast from the smaller ones, {held}, median error {row.median_absolute_error:.2%}"
+    )
+
+
+def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> list[str]:
     found = [
         each
         for forecast in forecasts
@@ -269,14 +280,18 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast]) -> list[str]:
             repeated_data(result, forecast),
         )
     ]
+    if tested is not None:
+        found += backtest_doubts(tested)
+    if result.status not in (FitStatus.USABLE, _status(result, forecasts, tested)):
+        found.append(result.status.value)
     return [each for each in dict.fromkeys(found) if each]
 
 
-def _warnings_text(result: FitResult, forecasts: Sequence[Forecast]) -> str:
+def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> str:
     severity = {each.message: each.severity.value for each in result.findings}
-    warnings = [*result.warnings, *_warnings(result, forecasts)]
+    warnings = [*result.warnings, *_warnings(result, forecasts, tested)]
     lines = [
-        wrapped(f"status: {_status(result, forecasts).value}"),
+        wrapped(f"status: {_status(result, forecasts, tested).value}"),
         *(wrapped(f"{severity.get(each, 'warning')}: {each}", "  ") for each in warnings),
     ]
     if forecasts:

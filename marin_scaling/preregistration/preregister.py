@@ -388,15 +388,12 @@ def _forecast_again(
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """Return the rows of a ladder's current runs, the fit's document with a forecast at `flops`, and its losses."""
     from marin_scaling.fitting.fit import fit
-    from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
-    from marin_scaling.printable import wrapped
+    from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.run.table import read_run_table
 
     result = fit(read_run_table(runs_dir))
     tested = backtest_of_fit(result)
     document, losses = _documented(result, tested, flops=flops, on_message=on_message)
-    for doubt in backtest_doubts(tested):
-        on_message(wrapped(f"warning: {doubt}"))
     return list(result.rows), document, losses
 
 
@@ -408,7 +405,7 @@ def _documented(
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
     prediction = forecast(result, flops=flops)
-    on_message(forecast_text(result, [prediction]) + "\n")
+    on_message(forecast_text(result, [prediction], tested) + "\n")
     hangs_on = sensitivity(result, prediction)
     on_message(sensitivity_text(hangs_on) + "\n")
     document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)

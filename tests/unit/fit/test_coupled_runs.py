@@ -142,8 +142,7 @@ def test_runs_that_lie_off_every_law_together_are_said_to():
 
 
 def test_a_best_run_far_off_the_law_is_said():
-    """The robust fit takes the two best runs of the largest budget of `bytes-moe` for outliers; the dense ladder has none, but its
-    four budgets do not determine the asymptote."""
+    """The robust fit takes the two best runs of the largest budget of `bytes-moe` for outliers; the dense ladder has none."""
     runs = Path(__file__).parents[3] / "runs"
     assert fit(read_run_table(runs / "bytes-moe")).status is FitStatus.BEST_RUN_OFF
     assert fit(read_run_table(runs / "bytes-dense")).status is FitStatus.PRIOR_ASYMPTOTE

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from marin_scaling.fitting.coupled_fit import fitted_runs
-from marin_scaling.fitting.predictive import draw_losses
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, Places, fit_posterior, relative_noise
+from marin_scaling.fitting.predictive import draw_losses
 from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
