@@ -12,6 +12,7 @@ from registration_factory import make_registration, target_spec
 
 from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.law import DEFAULT_LAW
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples, sensitivity
@@ -40,7 +41,7 @@ def honestly_fitted(law: str, seed: int, prior: Prior | None = None) -> tuple[Fi
 
 
 def fitted(
-    *, law: str = "coupled-surface", shift: float = 0.0, seed: int = 0, prior: Prior | None = None
+    *, law: str = DEFAULT_LAW, shift: float = 0.0, seed: int = 0, prior: Prior | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """Rows of the ladder of a seed, the document of their forecast of the target, and its losses; moved by `shift` widths."""
     result, honest, document_text, losses = honestly_fitted(law, seed, prior)
@@ -55,7 +56,7 @@ def fitted(
 def make_fitted_registration(
     root: Path,
     *,
-    law: str = "coupled-surface",
+    law: str = DEFAULT_LAW,
     prior: Prior | None = None,
     shift: float = 0.0,
     rows_of: int = 0,

@@ -70,7 +70,7 @@ def test_the_command_line_fits_and_forecasts_by_the_law(registered):
     assert ahead["bands"]["form"] is None
     choices = {row["choice"]: row["median"] for row in ahead["sensitivity"]}
     assert choices["log-line, as forecast"] == ahead["median"]
-    assert choices["coupled-surface"] != ahead["median"]
+    assert choices["combined"] != ahead["median"]
 
 
 def test_the_report_and_the_back_test_print_the_law(registered, tmp_path):

@@ -15,7 +15,7 @@ from marin_scaling.preregistration.ladder_records import ladder_table
 from marin_scaling.preregistration.layout import STATEMENT_NAME
 from marin_scaling.preregistration.log import Receipts
 from marin_scaling.preregistration.outcome import VerifiedStep
-from marin_scaling.preregistration.statement import Statement, thinned
+from marin_scaling.preregistration.statement import Statement, prediction_at, thinned
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def _differences(statement: Statement, subjects: Mapping[str, Any], again: Fitte
     yield _unlike_words(fit, again.document)
     yield _unlike_status(subjects["forecast.json"], again.document)
     (found,) = again.document["predictions"]
+    stated = prediction_at(subjects["forecast.json"], flops=found["flops"])
+    yield _unlike("by_law in forecast.json", stated.get("by_law", {}), found.get("by_law", {}), close=close)
     yield _unlike_choices(forecast["sensitivity"], [*map(as_in_statement, found["sensitivity"])], close=close)
     tested = [*map(as_in_statement, again.document["backtest"])]
     yield _unlike_scores(fit["backtest"], tested, close=close / again.forecast.median)

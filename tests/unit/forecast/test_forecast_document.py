@@ -9,6 +9,7 @@ from registration_factory import make_registration, run_spec, store_ladder, stor
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
 from marin_scaling.forecast.forecast import forecast, sensitivity
 from marin_scaling.forecast.report import forecast_document, forecast_text
@@ -64,7 +65,9 @@ def test_the_back_test_and_its_doubts_stand_in_the_document():
     table = read_run_table(DELPHI.parent / "bytes-moe")
     result, tested = fit(table), backtest(table)
     document = json.loads(dump_canonical(forecast_document(result, [forecast(result, flops=1e12)], tested=tested)))
-    assert document["warnings"][-1] == backtest_doubts(tested)[0]
+    assert backtest_doubts(tested)[0] in document["warnings"]
+    assert document["status"] == FitStatus.BACKTEST_MISSED.value
+    assert result.status.value in document["warnings"], "the status of the fit is not lost behind a worse one"
     assert [row["count"] for row in document["backtest"]] == [4]
     assert "backtest" not in forecast_document(result, [])
 

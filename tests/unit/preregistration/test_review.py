@@ -71,11 +71,10 @@ def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Pa
     assert said.exit_code == 0, said.output
     statement = read_registration(SECOND)
     assert f"**Verified**, signed by ada@example.org: **{statement.quantiles[0.5]:.4f} bits/byte**" in read(said.stdout)
-    assert "| baseline | 2.1361 | -2.65% |" in said.stdout
-    assert (
-        "| 2026-11-20-tiny-target | 2.1943 | +0.00% | 0.0566 | 0.9240 | coupled-surface | 16 (0 more in this forecast, 0 fewer)"
-        in said.stdout
-    )
+    baseline, median = statement.predicate["scoring"]["baseline"]["point"], statement.quantiles[0.5]
+    assert f"| baseline | {baseline:.4f} | {baseline / median - 1:+.2%} |" in said.stdout
+    assert f"| 2026-11-20-tiny-target | {median:.4f} | +0.00% |" in said.stdout
+    assert "| combined | 16 (0 more in this forecast, 0 fewer)" in said.stdout
     assert f"`{statement.sha256}`" in said.stdout
     assert "- [ ] Has the run not started yet?" in said.stdout
     assert "2 registered in 1 family of nearly the same run, 0 of them settled: 2 pending" in said.stdout
@@ -90,7 +89,7 @@ def test_a_review_is_plain_text_of_80_columns_unless_markdown_is_asked_for(root:
     assert not re.search(r"&#|</?[a-z]+>|\*\*|^#", said, re.MULTILINE)
     long = [line for line in said.splitlines() if len(line) > TABLE_WIDTH]
     assert [line for line in long if len(line.split()) > 1] == [], "one word cannot be wrapped"
-    assert {"coupled-surface", "baseline", SECOND.name, statement.sha256, "ada@example.org"} <= {
+    assert {"combined", "baseline", SECOND.name, statement.sha256, "ada@example.org"} <= {
         word.strip(",;:") for word in said.split()
     }
 
@@ -234,9 +233,13 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
     """Each with the median that it gives; nothing is said where all are inside."""
     add_second(root)
     statement = read_registration(SECOND)
-    assert (
-        "**1 of 16 alternative fits lie outside its 90 % interval**: frontier with E pinned at 1.3: 2.2334" in review().stdout
-    )
+    low, high = statement.quantiles[0.05], statement.quantiles[0.95]
+    medians = {row["choice"]: row["median"] for row in statement.predicate["forecast"]["sensitivity"][1:]}
+    outside = {choice: median for choice, median in medians.items() if median is not None and not low <= median <= high}
+    assert outside
+    said = review().stdout
+    assert f"**{len(outside)} of {len(medians)} alternative fits lie outside its 90 % interval**" in said
+    assert all(f"{choice}: {median:.4f}" in said for choice, median in outside.items())
     for row in statement.predicate["forecast"]["sensitivity"]:
         row["median"] = statement.quantiles[0.5]
     assert not list(of_other_choices(statement))
