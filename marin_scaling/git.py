@@ -44,6 +44,7 @@ _OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"
 
 _TIMEOUT_SECONDS = 600
 _BLOB = re.compile(rb"([0-9a-f]+) blob (\d+)")
+_MAIN_BRANCHES, _REMOTE_HEAD = ("refs/heads/main", "refs/heads/master"), "refs/remotes/origin/HEAD"
 _SHORT = 12
 """Digits of a commit's id in a command."""
 NOT_COMMITTED = (
@@ -236,6 +237,22 @@ def current_branch(folder: Path) -> str | None:
     try:
         found = find_repository(folder)
         return os.fsdecode(found.ask("symbolic-ref", "--short", "--quiet", "HEAD")).strip() if found else None
+    except GitError:
+        return None
+
+
+def main_branch(folder: Path) -> str | None:
+    """Return the name of the branch `main`, else `master`, else of the branch that HEAD of origin names; None without one."""
+    try:
+        found = find_repository(folder)
+        local = found.ask("for-each-ref", "--format=%(refname:lstrip=2)", *_MAIN_BRANCHES) if found else b""
+        if local or found is None:
+            return os.fsdecode(local).partition("\n")[0] or None
+        return (
+            os.fsdecode(found.ask("symbolic-ref", "--quiet", _REMOTE_HEAD))
+            .strip()
+            .removeprefix(_REMOTE_HEAD.removesuffix("HEAD"))
+        )
     except GitError:
         return None
 
