@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marin_scaling.child_process import program
-from marin_scaling.errors import UsageError
+from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.limits import COMMITS_SEARCHED, VERSIONS_BYTES
 from marin_scaling.printable import joined
 from marin_scaling.untrusted_files import GIT_NAME, repository_root
@@ -212,6 +212,21 @@ def restoring(path: Path, *, fits: Callable[[bytes], bool] = bool, whole: Path |
     """Return the sentence that tells how to restore the content of a file that `fits`, with the folder `whole`."""
     command = restoring_command(path, fits=fits, whole=whole)
     return f"Restore it: {command}" if command else NOT_COMMITTED
+
+
+@contextlib.contextmanager
+def restored_by(find_command: Callable[[], str]) -> Iterator[None]:
+    """Turn errors into refusals that the found command fixes; an error stays as it is if it names one, or none is found."""
+    try:
+        yield
+    except MarinScalingError as error:
+        command = ""
+        with contextlib.suppress(MarinScalingError):
+            command = "" if "git checkout" in error.fix else find_command()
+        if not command:
+            raise
+        fix = f"Restore the recorded bytes and commit them: {command}"
+        raise VerificationError(error.lines, why=error.why, fix=fix) from error
 
 
 def checkout_command(commit: str, paths: Iterable[Path]) -> str:

@@ -36,7 +36,7 @@ from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
-from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
+from marin_scaling.preregistration.review.compare_trees import BaseFault, base_faults, compared_trees, file_at
 from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -127,10 +127,11 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
 def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     """Check that the working tree only added files to the registry since `base`; else raise `VerificationError`.
 
-    Existing files are unchanged, the log starts with the base's log, and the public record only grew. Signers, roots and
-    policy never change together with anything else. `UsageError` if git knows no such base.
+    Existing files are unchanged, or restored to the bytes that the log of `base` records. The log starts with the base's
+    log, and the public record only grew. Signers, roots and policy never change together with anything else. `UsageError`
+    if git knows no such base.
     """
-    trees = compared_trees(base, registry_dir)
+    trees, faults = compared_trees(base, registry_dir), faults_of_base(base, registry_dir=registry_dir)
     if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
         refuse(
             f"{log_path(registry_dir)} does not begin with the log of {base}",
@@ -140,13 +141,14 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
     policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
-    allowed = {log_path(registry_dir), *policies, *([record] if record_grew else [])}
-    _require_only_added(changes, allowed=allowed, base=base, registry_dir=registry_dir)
+    restored = [fault.path for fault in faults if fault.restored and changes[fault.path] == "M"]
+    allowed = {log_path(registry_dir), *policies, *restored, *([record] if record_grew else [])}
+    _require_only_added(changes, allowed=allowed, base=base, registry_dir=registry_dir, faults=faults)
     require_known_additions(changes, registry_dir=registry_dir)
     _require_own_attributes(changes, registry_dir=registry_dir)
     trees.require_committed(growing=log_path(registry_dir))
     added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, ATTRIBUTES_NAME)}
-    others = len(added - set(policies)) + record_grew
+    others = len(added - set(policies)) + len(restored) + record_grew
     if policies and others:
         refuse(
             f"{policies[0]} and {others} other files of the registry changed since {base}",
@@ -154,6 +156,9 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             f"{base} is outdated here: git fetch, then --base origin/main",
         )
     also = ", its public record only grew" if record_grew else ""
+    if restored:
+        names = joined((str(path.relative_to(registry_dir)) for path in restored), most=FAULTS_NAMED)
+        also += f", restored to the bytes that this log records: {names}"
     if policies:
         for path in policies:
             trust_changes(path, before=_file_at(base, path), base=base)  # refused here where it could not be read once merged
@@ -161,6 +166,11 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         also += f", and {names}: it counts once it is merged"
     evidence = f"{counted(len(added), 'new file')} since {base}, whose log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
+
+
+def faults_of_base(base: str, *, registry_dir: Path) -> list[BaseFault]:
+    """Return the files of a registry that changed in `base` after its own log recorded them."""
+    return base_faults(base, registry_dir, log=logged_there(base, registry_dir=registry_dir))
 
 
 def trust_steps(base: str, *, registry_dir: Path) -> list[VerifiedStep]:
@@ -184,6 +194,8 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
     """
     if is_sealed(folder) or any(_file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
         return
+    if folder.name in logged_there(base, registry_dir=folder.parent).by_id:
+        return  # the base had it, and its log records the digest
     record = run_folder(runs_dir, answering_spec(folder)) / "record.json"
     raw = _file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
     if raw is not None:
@@ -226,7 +238,9 @@ def _readable(registry_dir: Path) -> Iterator[Path]:
             yield folder
 
 
-def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str, registry_dir: Path) -> None:
+def _require_only_added(
+    changes: Mapping[Path, str], *, allowed: Set[Path], base: str, registry_dir: Path, faults: Iterable[BaseFault]
+) -> None:
     said = {"A": "is a link", "M": "was changed", "T": "was changed", "D": "was removed"}
     wrong = {
         path: "is a link" if path.is_symlink() else said[status]
@@ -234,12 +248,14 @@ def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base
         if path.is_symlink() or (status != "A" and path not in allowed)
     }
     if wrong:
-        faults = joined([f"{path.relative_to(registry_dir)} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        listed = joined([f"{path.relative_to(registry_dir)} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
         added = [path for path in wrong if changes[path] == "A"]
-        restore = checkout_command(base, _folders_of(path for path in wrong if path not in added))
-        removal = f"Remove {joined(map(shown, added))}. " if added else ""
-        keep = f"Files of a registry never change. If {base} is newer, merge it; else {restore}"
-        refuse(f"{registry_dir}: {faults} since {base}", fix=removal + keep * (len(added) < len(wrong)))
+        fixes = [f"Remove {joined(map(shown, added))}."] if added else []
+        fixes += [fault.fix for fault in faults if fault.path in wrong][:FAULTS_NAMED]
+        if kept := wrong.keys() - {*added, *(fault.path for fault in faults)}:
+            restore = checkout_command(base, _folders_of(path for path in wrong if path in kept))
+            fixes.append(f"Files of a registry never change. If {base} is newer, merge it; else {restore}")
+        refuse(f"{registry_dir}: {listed} since {base}", fix=" ".join(fixes))
 
 
 def _folders_of(paths: Iterable[Path]) -> list[Path]:
@@ -307,6 +323,9 @@ class Reviewed:
     added: tuple[str, ...]
     """Names of its files that the base lacks."""
 
+    restored: tuple[str, ...] = ()
+    """Names of its files that changed in the base after its log recorded them, and that the branch restores."""
+
     statement: Statement | None
     """Statement; None if refused or still sealed."""
 
@@ -343,11 +362,14 @@ class Review:
     trust: tuple[VerifiedStep, ...] = ()
     """Changes of signers, roots and policy; not `compared` with a warning."""
 
+    base_faults: tuple[BaseFault, ...] = ()
+    """Files that changed in the base after its log recorded them."""
+
     @property
     def sound(self) -> bool:
         """True if nothing is refused now or after the merge."""
         refused = self.refusal is not None or any(each.refusal is not None for each in self.reviewed)
-        return not refused and not self.would_refuse
+        return not refused and not self.would_refuse and all(fault.restored for fault in self.base_faults)
 
 
 def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
@@ -356,7 +378,7 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
         require_regular_tree([registry_dir, runs_dir])
     except UnsafeTreeError as error:
         return Review(step=None, refusal=str(error), reviewed=())
-    step, refusal, trust = None, None, []
+    faults, step, refusal, trust = faults_of_base(base, registry_dir=registry_dir), None, None, []
     try:
         step = base_step(base, registry_dir=registry_dir)
         require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
@@ -366,19 +388,28 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     except (DocumentError, StatementError, VerificationError) as error:
         refusal = str(error)
     added, receipts = added_files(base, registry_dir=registry_dir), base_receipts(base, registry_dir=registry_dir)
+    restored: dict[Path, list[str]] = {}
+    for name in (fault.path.relative_to(registry_dir) for fault in faults if fault.restored):
+        restored.setdefault(registry_dir / name.parts[0], []).append(str(Path(*name.parts[1:])))
     with signers_at(base, registry_dir=registry_dir) as signers:
         called = partial(as_called_there, signers=signers, base=base, registry_dir=registry_dir)
+        review = partial(_reviewed, base=base, signers=signers, runs_dir=runs_dir, called=called, receipts=receipts)
+        folders = sorted({*added, *restored})
         reviewed = [
-            _reviewed(
-                folder, base=base, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called, receipts=receipts
-            )
-            for folder, names in added.items()
+            review(folder, added=tuple(added.get(folder, ())), restored=tuple(restored.get(folder, ()))) for folder in folders
         ]
         for folder, runs in brought_runs(base, registry_dir=registry_dir, runs_dir=runs_dir).items():
-            if folder not in added:
+            if folder not in folders:
                 reviewed += _reviewed_for_runs(folder, runs=runs, signers=signers, runs_dir=runs_dir, called=called)
         would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
-    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse, trust=tuple(trust))
+    return Review(
+        step=step,
+        refusal=refusal,
+        reviewed=tuple(reviewed),
+        would_refuse=would_refuse,
+        trust=tuple(trust),
+        base_faults=tuple(faults),
+    )
 
 
 def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:
@@ -412,6 +443,7 @@ def _reviewed(
     *,
     base: str,
     added: tuple[str, ...],
+    restored: tuple[str, ...],
     signers: Path,
     runs_dir: Path,
     called: Callable[[str], str],
@@ -424,11 +456,12 @@ def _reviewed(
         require_forecast_first(base, folder, runs_dir=runs_dir)
         said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
         if isinstance(found, VerifiedSeal):
-            return Reviewed(folder=folder, added=added, statement=None, steps=said)
+            return Reviewed(folder=folder, added=added, restored=restored, statement=None, steps=said)
         new = tuple(each for each in found.amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
         return Reviewed(
             folder=folder,
             added=added,
+            restored=restored,
             statement=found.statement,
             steps=said,
             amendments=new,
