@@ -145,6 +145,13 @@ class Repository:
                 seen.add(found[1])
                 yield commit.decode("ascii"), self.ask("cat-file", "blob", found[1].decode("ascii"))
 
+    def first_version(self, path: Path, *, branch: str) -> tuple[str, bytes]:
+        """Return the commit of a branch itself, without those that it merged, that first had a file, and its content."""
+        name = str(self.path_from_root(path))
+        commits = self.ask("rev-list", "--first-parent", "--reverse", branch, "--", name).decode("ascii").split()
+        first = next(iter(commits), branch)
+        return first, self.ask("cat-file", "blob", f"{first}:{name}")
+
     def tracked(self, folder: Path) -> list[Path]:
         """Return the files at or below `folder` in git's index, by their paths from the root."""
         below = self.path_from_root(folder)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import has_digest, load_canonical, sha256_hex
-from marin_scaling.errors import DocumentError, refuse
+from marin_scaling.errors import DocumentError, MarinScalingError, refuse
 from marin_scaling.files import read_plain
 from marin_scaling.git import restored_by, restoring_command
+from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
@@ -151,24 +153,48 @@ def _is_record_of(row: Mapping[str, Any], raw: bytes) -> bool:
     return isinstance(record, dict) and all(row.get(column, value) == value for column, value in _trained(record).items())
 
 
+RUN_FILES = ("spec.json", "record.json", "history.json")
+
+
+def _run_tests(
+    run: str, files: Mapping[str, bytes], *, is_record: Callable[[bytes], bool]
+) -> dict[str, Callable[[bytes], bool]]:
+    """Return, for each file of a run, the test that its content passes if the other files are right."""
+    curve = sha256_hex(files["history.json"]).encode()
+    named = re.search(rb'"history_sha256": "([0-9a-f]{64})"', files["record.json"])
+    return {
+        "spec.json": lambda content: sha256_hex(content).startswith(run),
+        "record.json": lambda content: is_record(content) and (curve in content or not files["history.json"]),
+        "history.json": lambda content: named is not None and sha256_hex(content).encode() == named[1],
+    }
+
+
 def _restoring_run(folder: Path, *, is_record: Callable[[bytes], bool]) -> str:
     """Return the command that restores the first file of a run that is not what its digest or values say; empty without one."""
     if not _RUN_NAME.fullmatch(folder.name):
         return ""
-    paths = [folder / name for name in ("spec.json", "record.json", "history.json")]
-    raw = {path.name: read_plain(path) if is_present(path) else b"" for path in paths}
-    curve = sha256_hex(raw["history.json"]).encode()
-    named = re.search(rb'"history_sha256": "([0-9a-f]{64})"', raw["record.json"])
-    tests: dict[str, Callable[[bytes], bool]] = {
-        "spec.json": lambda content: sha256_hex(content).startswith(folder.name),
-        "record.json": lambda content: is_record(content) and (curve in content or not raw["history.json"]),
-        "history.json": lambda content: named is not None and sha256_hex(content).encode() == named[1],
-    }
-    wrong = [name for name, fits in tests.items() if not fits(raw[name])]
+    paths = [folder / name for name in RUN_FILES]
+    files = {path.name: read_plain(path) if is_present(path) else b"" for path in paths}
+    tests = _run_tests(folder.name, files, is_record=is_record)
+    wrong = [name for name, fits in tests.items() if not fits(files[name])]
     for name in wrong:
         if command := restoring_command(folder / name, fits=tests[name], whole=folder if len(wrong) == len(tests) else None):
             return command
     return ""
+
+
+def contradicts_forecasts(run: Path, files: Mapping[str, bytes], *, forecasts: Iterable[Path]) -> bool:
+    """Return True if a run with these files is not the one in the ladder or outcome of one of these forecasts."""
+    known: list[Callable[[bytes], bool]] = []
+    for folder in forecasts:
+        with contextlib.suppress(MarinScalingError, LookupError, TypeError):  # refused where it is verified
+            ladder = load_canonical(read_plain(folder / "ladder.json"), name="ladder.json")
+            if ladder["ladder"] == run.parent.name:
+                known += [partial(_is_record_of, row) for row in ladder["rows"] if row["run"][:16] == run.name]
+                outcome = load_canonical(read_plain(folder / OUTCOME_NAME), name=OUTCOME_NAME)
+                known += [partial(has_digest, digest=outcome["record_sha256"])] * (outcome["run"][:16] == run.name)
+    tests = _run_tests(run.name, files, is_record=lambda content: all(fits(content) for fits in known))
+    return bool(known) and not all(fits(files[name]) for name, fits in tests.items())
 
 
 def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:

@@ -218,3 +218,83 @@ def test_a_folder_that_main_lost_may_be_brought_back(root: Path, folder: Path) -
     (folder / "ladder.json").write_bytes((folder / "ladder.json").read_bytes() + b" ")
     assert said_by("verify", root, "--base", "main")[0] == 1
     assert reviewed()[0] == 1
+
+
+def run_of(root: Path, role: str) -> Path:
+    """Return the record of the target, or of a rung."""
+    return next(
+        path / "record.json" for path in (root / "runs/tiny").iterdir() if f'"{role}"' in (path / "spec.json").read_text()
+    )
+
+
+def damaged_record(root: Path, path: Path, **values: object) -> bytes:
+    """Edit values of a record on main, branch off there, and return its first bytes."""
+    recorded = path.read_bytes()
+    git(root, "checkout", "-q", "main")
+    edit(path, lambda document: document.update(values))
+    commit(root)
+    git(root, "checkout", "-qb", "repair")
+    return recorded
+
+
+@pytest.mark.parametrize("role", ["rung", "target"])
+def test_a_run_that_contradicts_its_forecast_may_be_restored(root: Path, role: str) -> None:
+    """To the bytes that main received first, also a second time; both commands name the file."""
+    path = run_of(root, role)
+    recorded = damaged_record(root, path, loss=1.5)
+    path.write_bytes(recorded)
+    commit(root)
+    git(root, "branch", "-qf", "main")
+    git(root, "branch", "-qm", "repaired")
+    damaged_record(root, path, loss=1.25)
+    path.write_bytes(recorded)
+    for _ in range(2):
+        status, said = said_by("verify", root, "--base", "main")
+        assert status == 0, said
+        assert "received first" in said
+        status, said = reviewed()
+        assert status == 0, said
+        assert f"{path.parent.name}/record.json" in said
+        git(root, "commit", "-qam", "repair", "--allow-empty")
+    path.write_bytes(recorded + b"\n")
+    refused_twice(root, "changed since main, and forecasts rest on")
+    assert "git checkout main --" not in said_by("verify", root, "--base", "main")[1]
+
+
+def test_a_rung_of_before_the_forecast_does_not_come_back(root: Path, folder: Path) -> None:
+    """Main replaced the run before the forecast was made, so only the later bytes agree with it."""
+    path = run_of(root, "rung")
+    signed = path.read_bytes()
+    git(root, "checkout", "-q", "--orphan", "fresh")
+    edit(path, lambda document: document.update(loss=1.25))
+    older = path.read_bytes()
+    commit(root)
+    path.write_bytes(signed)
+    commit(root)
+    git(root, "branch", "-qD", "main")
+    git(root, "branch", "-qm", "main")
+    git(root, "checkout", "-qb", "older")
+    path.write_bytes(older)
+    refused_twice(root, "changed since main, and forecasts rest on")
+    git(root, "checkout", "-q", "main")
+    damaged_record(root, path, loss=1.5)
+    path.write_bytes(older)
+    refused(root, "loss of the run", options=("--base", "main"))
+    assert reviewed()[0] == 1
+
+
+def test_a_record_that_contradicts_nothing_stays_as_it_is(root: Path) -> None:
+    """Its times are in no signed row."""
+    path = run_of(root, "rung")
+    path.write_bytes(damaged_record(root, path, wall_seconds=2.0))
+    refused_twice(root, "changed since main, and forecasts rest on")
+
+
+def test_a_forecast_of_the_branch_makes_no_run_of_main_wrong(root: Path) -> None:
+    """Only forecasts that the log of the base records count."""
+    path = run_of(root, "rung")
+    recorded = damaged_record(root, path, wall_seconds=2.0)
+    made = make_second_registration(root).folder
+    edit(made / "ladder.json", lambda document: [row.update(loss=1.5) for row in document["rows"]])
+    path.write_bytes(recorded)
+    refused_twice(root, "changed since main, and forecasts rest on")

@@ -175,6 +175,12 @@ def _digest_of_file(path: Path) -> str | None:
         return None
 
 
+def first_received(base: str, path: Path) -> tuple[str, bytes]:
+    """Return the commit with which the base received a file first, and its content there."""
+    repository, commit = _at(base, path)
+    return repository.first_version(path, branch=commit)
+
+
 def _differences(before: Mapping[Path, TreeEntry], after: Mapping[Path, TreeEntry]) -> dict[Path, str]:
     return {
         name: "A" if name not in before else "D" if name not in after else "M"

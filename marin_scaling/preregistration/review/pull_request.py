@@ -16,6 +16,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.git import checkout_command, require_repository
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment
+from marin_scaling.preregistration.ladder_records import RUN_FILES, contradicts_forecasts
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
     ATTRIBUTES,
@@ -36,7 +37,7 @@ from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
-from marin_scaling.preregistration.review.compare_trees import BaseFault, base_faults, compared_trees, file_at
+from marin_scaling.preregistration.review.compare_trees import BaseFault, base_faults, compared_trees, file_at, first_received
 from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -207,27 +208,43 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
         )
 
 
-def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
+def runs_steps(base: str, *, registry_dir: Path, runs_dir: Path) -> list[VerifiedStep]:
     """Raise `VerificationError` if a run of a forecast's ladder was changed or removed since `base`.
 
-    Without its runs, a forecast's ladder is not compared, and its outcome is only claimed.
+    Without its runs, a forecast's ladder is not compared, and its outcome is only claimed. A run that contradicts a forecast
+    in `base` may return to the bytes that `base` received first; this is a step.
     """
     held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
     if not require_repository().holds(runs_dir):
-        return
+        return []
     trees = compared_trees(base, runs_dir)
     wrong = {
         path: "removed" if status == "D" else "changed"
         for path, status in trees.changes().items()
         if status != "A" and len(below := path.relative_to(runs_dir).parts) > 1 and below[0] in held
     }
-    if wrong:
-        faults = joined([f"{path} was {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+    faults = [path for path in list(wrong)[:FAULTS_NAMED] if _contradicts(base, path, registry_dir=registry_dir)]
+    first = {path: first_received(base, path) for path in faults}
+    restored = [path for path, (_, content) in first.items() if not path.is_symlink() and _now(path) == content]
+    if wrong := {path: fault for path, fault in wrong.items() if path not in restored}:
+        named = joined([f"{path} was {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        commands = [checkout_command(commit, [path]) for path, (commit, _) in first.items() if path in wrong]
+        if kept := [path for path in wrong if path not in first]:
+            commands.append(checkout_command(base, _folders_of(kept)))
         refuse(
-            f"{faults} since {base}, and forecasts rest on that ladder",
-            fix=f"Runs stay as they were recorded: {checkout_command(base, _folders_of(wrong))}",
+            f"{named} since {base}, and forecasts rest on that ladder",
+            fix=f"Runs stay as they were recorded: {' && '.join(commands)}",
         )
     trees.require_committed()
+    evidence = f"restored to the bytes that {base} received first: {joined(map(str, restored), most=FAULTS_NAMED)}"
+    return [VerifiedStep(what="runs", evidence=evidence)] if restored else []
+
+
+def _contradicts(base: str, path: Path, *, registry_dir: Path) -> bool:
+    """Return True if the run of a file contradicts a forecast in the base, whose log records it."""
+    files = {name: _file_at(base, path.with_name(name)) or b"" for name in RUN_FILES}
+    known = [registry_dir / name for name in logged_there(base, registry_dir=registry_dir).by_id]
+    return path.name in RUN_FILES and contradicts_forecasts(path.parent, files, forecasts=known)
 
 
 def _readable(registry_dir: Path) -> Iterator[Path]:
@@ -381,7 +398,8 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
     faults, step, refusal, trust = faults_of_base(base, registry_dir=registry_dir), None, None, []
     try:
         step = base_step(base, registry_dir=registry_dir)
-        require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
+        for each in runs_steps(base, registry_dir=registry_dir, runs_dir=runs_dir):
+            step = replace(step, evidence=f"{step.evidence}; runs {each.evidence}")
         require_known_names(registry_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
         trust = trust_steps(base, registry_dir=registry_dir)
