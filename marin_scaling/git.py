@@ -129,13 +129,15 @@ class Repository:
         """Return the bytes of a file of a tree."""
         return self.ask("cat-file", "blob", entry.id)
 
-    def versions(self, path: Path) -> Iterator[tuple[str, bytes]]:
+    def versions(self, path: Path, *, branch: str = "") -> Iterator[tuple[str, bytes]]:
         """Yield the different contents of a file in the history of HEAD, the newest first, each with its last commit.
 
-        Commits and bytes are bounded; `GitError` without a commit, or for a path outside of the repository.
+        With a `branch`, its own commits are searched, without those that it merged. Commits and bytes are bounded; `GitError`
+        without a commit, or for a path outside of the repository.
         """
         name = os.fsencode(self.path_from_root(path))
-        walk = ("rev-list", "--full-history", f"--max-count={COMMITS_SEARCHED}", "HEAD", "--", os.fsdecode(name))
+        start = ("--first-parent", branch) if branch else ("--full-history", "HEAD")
+        walk = ("rev-list", f"--max-count={COMMITS_SEARCHED}", *start, "--", os.fsdecode(name))
         commits = self.ask(*walk).split()
         sought = b"".join(b"%s:%s\n" % (commit, name) for commit in commits)
         seen, left = set(), VERSIONS_BYTES

@@ -109,11 +109,12 @@ def read_log(registry_dir: Path) -> Log:
     path = log_path(registry_dir)
     if path.is_symlink():
         _refuse(str(path), "it is a link: what it leads to could be exchanged")
-    with restored_by(lambda: restoring_command(path, fits=_is_log)):
+    with restored_by(lambda: restoring_command(path, fits=is_whole_log)):
         return parse_log(read_bytes(path) if is_present(path) else b"", name=str(path))
 
 
-def _is_log(raw: bytes) -> bool:
+def is_whole_log(raw: bytes) -> bool:
+    """Return True if these bytes are a log with at least one line, and its chain holds."""
     try:
         return bool(parse_log(raw, name=LOG_NAME).entries)
     except MarinScalingError:

@@ -7,6 +7,7 @@ those of the base.
 import os
 import shlex
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from forgery import (
     chain,
     edit,
     key_of,
+    log_again,
     log_entries,
     refused,
     said_by,
@@ -298,3 +300,34 @@ def test_a_forecast_of_the_branch_makes_no_run_of_main_wrong(root: Path) -> None
     edit(made / "ladder.json", lambda document: [row.update(loss=1.5) for row in document["rows"]])
     path.write_bytes(recorded)
     refused_twice(root, "changed since main, and forecasts rest on")
+
+
+BREAKS = {
+    "a number": lambda raw: raw.replace(b'"seq":1', b'"seq":7'),
+    "a mark of a merge": lambda raw: raw + b"<<<<<<< HEAD\n",
+    "no end": lambda raw: raw[:-1],
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS.values(), ids=BREAKS)
+def test_a_log_that_broke_on_main_may_be_restored(root: Path, registry: Path, broken: Callable[[bytes], bytes]) -> None:
+    """To the last whole one, with lines after it; no log without its lines is taken."""
+    path = registry / "log.jsonl"
+    whole = path.read_bytes()
+    git(root, "checkout", "-q", "main")
+    path.write_bytes(broken(whole))
+    commit(root)
+    git(root, "checkout", "-qb", "repair")
+    assert reviewed()[0] == 1
+    path.write_bytes(whole)
+    make_second_registration(root)
+    commit(root)
+    status, said = said_by("verify", root, "--base", "main")
+    assert status == 0, said
+    assert "broken log was restored" in said
+    status, said = reviewed()
+    assert status == 0, said
+    shutil.rmtree(registry / "2026-11-20-second")
+    log_again(registry)
+    refused_twice(root, "does not begin with the last whole log of main")
+    assert "git checkout main --" not in said_by("verify", root, "--base", "main")[1]

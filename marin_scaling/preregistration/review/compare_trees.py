@@ -16,7 +16,7 @@ from marin_scaling.errors import MarinScalingError, UsageError, refuse
 from marin_scaling.files import read_bytes, read_plain
 from marin_scaling.git import GitError, Repository, TreeEntry, require_repository, restoring
 from marin_scaling.preregistration.layout import STATEMENT_NAME
-from marin_scaling.preregistration.log import Log, extends
+from marin_scaling.preregistration.log import Log, extends, is_whole_log
 from marin_scaling.preregistration.statement import read_statement
 from marin_scaling.untrusted_files import GIT_NAME, MOST_TABLE_BYTES, shown
 
@@ -173,6 +173,15 @@ def _digest_of_file(path: Path) -> str | None:
         return sha256_hex(read_plain(path))
     except MarinScalingError:
         return None
+
+
+def log_at(base: str, path: Path) -> bytes:
+    """Return the log of the base; if its lines are broken there, the newest whole log that the base had."""
+    raw = file_at(base, path) or b""
+    if not raw or is_whole_log(raw):
+        return raw
+    repository, commit = _at(base, path)
+    return next((content for _, content in repository.versions(path, branch=commit) if is_whole_log(content)), raw)
 
 
 def first_received(base: str, path: Path) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import DocumentError, MarinScalingError, StatementError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes
-from marin_scaling.git import checkout_command, require_repository
+from marin_scaling.git import checkout_command, require_repository, restoring
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.ladder_records import RUN_FILES, contradicts_forecasts
@@ -32,12 +32,19 @@ from marin_scaling.preregistration.layout import (
     require_known_additions,
     require_known_names,
 )
-from marin_scaling.preregistration.log import Log, Receipts, extends, log_path, parse_log, read_log, received_step
+from marin_scaling.preregistration.log import Log, Receipts, extends, is_whole_log, log_path, parse_log, read_log, received_step
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
-from marin_scaling.preregistration.review.compare_trees import BaseFault, base_faults, compared_trees, file_at, first_received
+from marin_scaling.preregistration.review.compare_trees import (
+    BaseFault,
+    base_faults,
+    compared_trees,
+    file_at,
+    first_received,
+    log_at,
+)
 from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -92,9 +99,9 @@ def is_uncommitted(folder: Path) -> bool:
 
 
 def logged_there(base: str, *, registry_dir: Path) -> Log:
-    """Return the log of a registry in `base`; empty without a log, such a base, or git."""
+    """Return the log of a registry in `base`, as `log_at`; empty without a log, such a base, or git."""
     try:
-        raw = _file_at(base, log_path(registry_dir)) or b""
+        raw = log_at(base, log_path(registry_dir))
     except UsageError:
         raw = b""
     return parse_log(raw, name=f"{log_path(registry_dir)} of {base}")
@@ -133,21 +140,24 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     if git knows no such base.
     """
     trees, faults = compared_trees(base, registry_dir), faults_of_base(base, registry_dir=registry_dir)
-    if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
+    log_file = log_path(registry_dir)
+    log = log_at(base, log_file)
+    is_broken = log != (_file_at(base, log_file) or b"")
+    if not extends(log, _now(log_file)):
+        usual = f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_file}. "
         refuse(
-            f"{log_path(registry_dir)} does not begin with the log of {base}",
-            fix=f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_path(registry_dir)}. "
-            "Then: marin-scale registry log",
+            f"{log_file} does not begin with the {'last whole log' if is_broken else 'log'} of {base}",
+            fix=restoring(log_file, fits=is_whole_log) if is_broken else f"{usual}Then: marin-scale registry log",
         )
     changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
     policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
     restored = [fault.path for fault in faults if fault.restored and changes[fault.path] == "M"]
-    allowed = {log_path(registry_dir), *policies, *restored, *([record] if record_grew else [])}
+    allowed = {log_file, *policies, *restored, *([record] if record_grew else [])}
     _require_only_added(changes, allowed=allowed, base=base, registry_dir=registry_dir, faults=faults)
     require_known_additions(changes, registry_dir=registry_dir)
     _require_own_attributes(changes, registry_dir=registry_dir)
-    trees.require_committed(growing=log_path(registry_dir))
+    trees.require_committed(growing=log_file)
     added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, ATTRIBUTES_NAME)}
     others = len(added - set(policies)) + len(restored) + record_grew
     if policies and others:
@@ -156,7 +166,8 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
             fix=f"First merge a pull request that changes only {policies[0].name}, then this one. If that is merged already, "
             f"{base} is outdated here: git fetch, then --base origin/main",
         )
-    also = ", its public record only grew" if record_grew else ""
+    also = ", its broken log was restored" if is_broken else ""
+    also += ", its public record only grew" if record_grew else ""
     if restored:
         names = joined((str(path.relative_to(registry_dir)) for path in restored), most=FAULTS_NAMED)
         also += f", restored to the bytes that this log records: {names}"
