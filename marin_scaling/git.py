@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marin_scaling.child_process import program
-from marin_scaling.errors import UsageError
+from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.limits import COMMITS_SEARCHED, VERSIONS_BYTES
 from marin_scaling.printable import joined
 from marin_scaling.untrusted_files import GIT_NAME, repository_root
@@ -44,6 +44,7 @@ _OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"
 
 _TIMEOUT_SECONDS = 600
 _BLOB = re.compile(rb"([0-9a-f]+) blob (\d+)")
+_MAIN_BRANCHES, _REMOTE_HEAD = ("refs/heads/main", "refs/heads/master"), "refs/remotes/origin/HEAD"
 _SHORT = 12
 """Digits of a commit's id in a command."""
 NOT_COMMITTED = (
@@ -128,13 +129,15 @@ class Repository:
         """Return the bytes of a file of a tree."""
         return self.ask("cat-file", "blob", entry.id)
 
-    def versions(self, path: Path) -> Iterator[tuple[str, bytes]]:
+    def versions(self, path: Path, *, branch: str = "") -> Iterator[tuple[str, bytes]]:
         """Yield the different contents of a file in the history of HEAD, the newest first, each with its last commit.
 
-        Commits and bytes are bounded; `GitError` without a commit, or for a path outside of the repository.
+        With a `branch`, its own commits are searched, without those that it merged. Commits and bytes are bounded; `GitError`
+        without a commit, or for a path outside of the repository.
         """
         name = os.fsencode(self.path_from_root(path))
-        walk = ("rev-list", "--full-history", f"--max-count={COMMITS_SEARCHED}", "HEAD", "--", os.fsdecode(name))
+        start = ("--first-parent", branch) if branch else ("--full-history", "HEAD")
+        walk = ("rev-list", f"--max-count={COMMITS_SEARCHED}", *start, "--", os.fsdecode(name))
         commits = self.ask(*walk).split()
         sought = b"".join(b"%s:%s\n" % (commit, name) for commit in commits)
         seen, left = set(), VERSIONS_BYTES
@@ -143,6 +146,13 @@ class Repository:
             if found and found[1] not in seen and (left := left - int(found[2])) >= 0:
                 seen.add(found[1])
                 yield commit.decode("ascii"), self.ask("cat-file", "blob", found[1].decode("ascii"))
+
+    def first_version(self, path: Path, *, branch: str) -> tuple[str, bytes]:
+        """Return the commit of a branch itself, without those that it merged, that first had a file, and its content."""
+        name = str(self.path_from_root(path))
+        commits = self.ask("rev-list", "--first-parent", "--reverse", branch, "--", name).decode("ascii").split()
+        first = next(iter(commits), branch)
+        return first, self.ask("cat-file", "blob", f"{first}:{name}")
 
     def tracked(self, folder: Path) -> list[Path]:
         """Return the files at or below `folder` in git's index, by their paths from the root."""
@@ -213,6 +223,21 @@ def restoring(path: Path, *, fits: Callable[[bytes], bool] = bool, whole: Path |
     return f"Restore it: {command}" if command else NOT_COMMITTED
 
 
+@contextlib.contextmanager
+def restored_by(find_command: Callable[[], str]) -> Iterator[None]:
+    """Turn errors into refusals that the found command fixes; an error stays as it is if it names one, or none is found."""
+    try:
+        yield
+    except MarinScalingError as error:
+        command = ""
+        with contextlib.suppress(MarinScalingError):
+            command = "" if "git checkout" in error.fix else find_command()
+        if not command:
+            raise
+        fix = f"Restore the recorded bytes and commit them: {command}"
+        raise VerificationError(error.lines, why=error.why, fix=fix) from error
+
+
 def checkout_command(commit: str, paths: Iterable[Path]) -> str:
     """Return the command that restores files and folders as in a commit.
 
@@ -236,6 +261,22 @@ def current_branch(folder: Path) -> str | None:
     try:
         found = find_repository(folder)
         return os.fsdecode(found.ask("symbolic-ref", "--short", "--quiet", "HEAD")).strip() if found else None
+    except GitError:
+        return None
+
+
+def main_branch(folder: Path) -> str | None:
+    """Return the name of the branch `main`, else `master`, else of the branch that HEAD of origin names; None without one."""
+    try:
+        found = find_repository(folder)
+        local = found.ask("for-each-ref", "--format=%(refname:lstrip=2)", *_MAIN_BRANCHES) if found else b""
+        if local or found is None:
+            return os.fsdecode(local).partition("\n")[0] or None
+        return (
+            os.fsdecode(found.ask("symbolic-ref", "--quiet", _REMOTE_HEAD))
+            .strip()
+            .removeprefix(_REMOTE_HEAD.removesuffix("HEAD"))
+        )
     except GitError:
         return None
 

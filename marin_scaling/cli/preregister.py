@@ -73,7 +73,7 @@ def preregister(
 
 
 def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: Path, seal_until: str | None) -> None:
-    from marin_scaling.git import current_branch, remote_address
+    from marin_scaling.git import current_branch, main_branch, remote_address
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
     name, files = made.folder.name, shlex.join(map(str, (registry, runs, ladder_path)))
@@ -81,29 +81,27 @@ def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: 
         files = f"{shlex.quote(str(registry))}  # without {runs} and {ladder_path}, which reveal the number"
         typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
         typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
-    remote, branch = remote_address(Path.cwd()), shlex.quote(quoted(current_branch(Path.cwd()) or "main"))
+    here, remote = current_branch(Path.cwd()), remote_address(Path.cwd())
+    main = main_branch(Path.cwd()) or here or "main"
+    base, branch = shlex.quote(quoted(main)), name if here in (None, main) else shlex.quote(quoted(here))
     if made.added_signer:
-        first_key = _FIRST_KEY + (_MERGED_REMOTELY if remote else _MERGED_HERE)
-        by = made.statement.predicate["registrant"]
-        typer.echo(first_key.format(signers=shlex.quote(str(registry / SIGNERS_NAME)), by=by, name=name, branch=branch))
+        merged = f"git push -u origin my-key      # open a pull request and merge it\n  git switch {base} && git pull"
+        from_base = "" if branch == name else f" {base}"
+        typer.echo(
+            "This key is new, and a review trusts only merged keys. Where changes are reviewed, merge the key first:\n"
+            f"  git switch -c my-key{from_base} && git add {shlex.quote(str(registry / SIGNERS_NAME))} && "
+            f"git commit -m 'Allow {made.statement.predicate['registrant']} to sign'\n"
+            f"  {merged if remote else f'git switch {base} && git merge my-key'} && "
+            + (f"git switch {branch} && git merge {base}" if from_base else f"git switch -c {name}")
+        )
     typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then train its run:\n  git add {files}")
     commit = f"  git commit -m 'Preregister {name}'"
     if remote:
         typer.echo(f"{commit} && git push\n  marin-scale run {name}")
         return
-    review = f"  marin-scale review --base {branch} && git switch {branch} && git merge {name}\n" if made.added_signer else ""
+    review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
     typer.echo(f"{commit}\n{review}  marin-scale run {name}")
     typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
-
-
-_FIRST_KEY = """\
-This key is new, and a review trusts only merged keys. Where changes are reviewed, merge the key first:
-  git switch -c my-key && git add {signers} && git commit -m 'Allow {by} to sign'
-"""
-_MERGED_REMOTELY = """\
-  git push -u origin my-key      # open a pull request and merge it
-  git switch main && git pull && git switch -c {name}"""
-_MERGED_HERE = "  git switch {branch} && git merge my-key && git switch -c {name}"
 
 
 def run(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.canonical_json import load_canonical, sha256_hex
-from marin_scaling.errors import refuse
+from marin_scaling.canonical_json import has_digest, load_canonical, sha256_hex
+from marin_scaling.errors import DocumentError, MarinScalingError, refuse
 from marin_scaling.files import read_plain
+from marin_scaling.git import restored_by, restoring_command
+from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
+from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
@@ -90,7 +95,8 @@ def ladder_step(statement: Statement, *, ladder: Mapping[str, Any], where: str, 
         return VerifiedStep(what="ladder", evidence=why, compared=False)
     _require_each_once(ladder["rows"], where=where)
     for row in ladder["rows"]:
-        _compare_row(row, ladder_dir=ladder_dir, statement=statement, where=where)
+        with restored_by(partial(_restoring_run, ladder_dir / row["run"][:16], is_record=partial(_is_record_of, row))):
+            _compare_row(row, ladder_dir=ladder_dir, statement=statement, where=where)
     _check_nothing_left_out(statement, ladder["rows"], ladder_dir=ladder_dir)
     return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to the records in {ladder_dir}")
 
@@ -125,13 +131,70 @@ def _compare_row(row: Mapping[str, Any], *, ladder_dir: Path, statement: Stateme
             f"{where}: the run {row['run'][:16]} has no active_params, and is a mixture of experts",
             fix="A fit takes the active parameters of such runs; register the forecast anew, with all of the fitted table.",
         )
-    trained = {column: record[key] for column, key in _FITTED.items()} | {"budget_flops": spec["budget_flops"]}
+    trained = _trained(record) | {"budget_flops": spec["budget_flops"]}
     for column, value in trained.items():
         if column in row and value != row[column]:
             refuse(
                 f"{where}: {column} of the run {row['run'][:16]} is {row[column]!r}, and its record says {value!r}",
                 fix="Restore the record from version control; a forecast from other numbers must be registered anew.",
             )
+
+
+def _trained(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: record.get(key) for column, key in _FITTED.items()}
+
+
+def _is_record_of(row: Mapping[str, Any], raw: bytes) -> bool:
+    """Return True if these bytes are a record with the values of a row of `ladder.json`."""
+    try:
+        record = load_canonical(raw, name="record.json")
+    except DocumentError:
+        return False
+    return isinstance(record, dict) and all(row.get(column, value) == value for column, value in _trained(record).items())
+
+
+RUN_FILES = ("spec.json", "record.json", "history.json")
+
+
+def _run_tests(
+    run: str, files: Mapping[str, bytes], *, is_record: Callable[[bytes], bool]
+) -> dict[str, Callable[[bytes], bool]]:
+    """Return, for each file of a run, the test that its content passes if the other files are right."""
+    curve = sha256_hex(files["history.json"]).encode()
+    named = re.search(rb'"history_sha256": "([0-9a-f]{64})"', files["record.json"])
+    return {
+        "spec.json": lambda content: sha256_hex(content).startswith(run),
+        "record.json": lambda content: is_record(content) and (curve in content or not files["history.json"]),
+        "history.json": lambda content: named is not None and sha256_hex(content).encode() == named[1],
+    }
+
+
+def _restoring_run(folder: Path, *, is_record: Callable[[bytes], bool]) -> str:
+    """Return the command that restores the first file of a run that is not what its digest or values say; empty without one."""
+    if not _RUN_NAME.fullmatch(folder.name):
+        return ""
+    paths = [folder / name for name in RUN_FILES]
+    files = {path.name: read_plain(path) if is_present(path) else b"" for path in paths}
+    tests = _run_tests(folder.name, files, is_record=is_record)
+    wrong = [name for name, fits in tests.items() if not fits(files[name])]
+    for name in wrong:
+        if command := restoring_command(folder / name, fits=tests[name], whole=folder if len(wrong) == len(tests) else None):
+            return command
+    return ""
+
+
+def contradicts_forecasts(run: Path, files: Mapping[str, bytes], *, forecasts: Iterable[Path]) -> bool:
+    """Return True if a run with these files is not the one in the ladder or outcome of one of these forecasts."""
+    known: list[Callable[[bytes], bool]] = []
+    for folder in forecasts:
+        with contextlib.suppress(MarinScalingError, LookupError, TypeError):  # refused where it is verified
+            ladder = load_canonical(read_plain(folder / "ladder.json"), name="ladder.json")
+            if ladder["ladder"] == run.parent.name:
+                known += [partial(_is_record_of, row) for row in ladder["rows"] if row["run"][:16] == run.name]
+                outcome = load_canonical(read_plain(folder / OUTCOME_NAME), name=OUTCOME_NAME)
+                known += [partial(has_digest, digest=outcome["record_sha256"])] * (outcome["run"][:16] == run.name)
+    tests = _run_tests(run.name, files, is_record=lambda content: all(fits(content) for fits in known))
+    return bool(known) and not all(fits(files[name]) for name, fits in tests.items())
 
 
 def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:
@@ -195,18 +258,19 @@ def _check_nothing_left_out(statement: Statement, rows: Sequence[Mapping[str, An
 
 def require_record(folder: Path, *, outcome: Mapping[str, Any], where: str) -> None:
     """Require the target's record in the ladder's folder, matching the outcome."""
-    if not (folder / "record.json").is_file():
-        refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
-    _, record, raw_spec = _read_run(folder)
-    if sha256_hex(raw_spec) != outcome["run"]:
-        refuse(f"{folder / 'spec.json'} is not the spec of the run that {where} names", fix="Restore that run.")
-    found = sha256_hex(read_plain(folder / "record.json"))
-    for key, expected in (("value", record["loss"]), ("record_sha256", found)):
-        if outcome[key] != expected:
-            refuse(
-                f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
-                fix="Outcome and record are each written once; restore both from version control.",
-            )
+    with restored_by(partial(_restoring_run, folder, is_record=partial(has_digest, digest=outcome["record_sha256"]))):
+        if not (folder / "record.json").is_file():
+            refuse(f"{where} tells an outcome, and its run {folder} is not there", fix="Restore that run from version control.")
+        _, record, raw_spec = _read_run(folder)
+        if sha256_hex(raw_spec) != outcome["run"]:
+            refuse(f"{folder / 'spec.json'} is not the spec of the run that {where} names", fix="Restore that run.")
+        found = sha256_hex(read_plain(folder / "record.json"))
+        for key, expected in (("value", record["loss"]), ("record_sha256", found)):
+            if outcome[key] != expected:
+                refuse(
+                    f"{where}: {key} is {outcome[key]!r}, and {folder / 'record.json'} says {expected!r}",
+                    fix="Outcome and record are each written once; restore both from version control.",
+                )
 
 
 _SIZES = {"hidden_dim"}

@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-from marin_scaling.canonical_json import load_strict, sha256_hex
-from marin_scaling.errors import DocumentError, VerificationError
+from marin_scaling.canonical_json import has_digest, load_strict, sha256_hex
+from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError
 from marin_scaling.files import alone_in, read_bytes, replace_file
-from marin_scaling.git import GitError, find_repository
+from marin_scaling.git import GitError, find_repository, restored_by, restoring_command
 from marin_scaling.preregistration.events.seal import read_seal
 from marin_scaling.preregistration.format import RegistrationId
 from marin_scaling.preregistration.layout import (
@@ -109,7 +109,16 @@ def read_log(registry_dir: Path) -> Log:
     path = log_path(registry_dir)
     if path.is_symlink():
         _refuse(str(path), "it is a link: what it leads to could be exchanged")
-    return parse_log(read_bytes(path) if is_present(path) else b"", name=str(path))
+    with restored_by(lambda: restoring_command(path, fits=is_whole_log)):
+        return parse_log(read_bytes(path) if is_present(path) else b"", name=str(path))
+
+
+def is_whole_log(raw: bytes) -> bool:
+    """Return True if these bytes are a log with at least one line, and its chain holds."""
+    try:
+        return bool(parse_log(raw, name=LOG_NAME).entries)
+    except MarinScalingError:
+        return False
 
 
 @lru_cache(maxsize=4)
@@ -172,8 +181,18 @@ def missing_lines(registry_dir: Path, *, log: Log, at: datetime) -> list[LogEntr
             if all(digest is None for digest in standing.values()):
                 added.append(_next(entries + added, kind=kind, folder=folder, files=digests, at=at))
             elif standing != digests:
-                _refuse(str(folder), f"{', '.join(names)} differ from what {log_path(registry_dir)} says of them")
+                with restored_by(partial(restoring_logged, folder)):
+                    _refuse(str(folder), f"{', '.join(names)} differ from what {log_path(registry_dir)} says of them")
     return added
+
+
+def restoring_logged(folder: Path) -> str:
+    """Return the command that restores the first file that changed after it was logged; empty without one."""
+    for entry in read_log(folder.parent).by_id.get(folder.name, ()):
+        for path, digest in ((folder / name, digest) for name, digest in entry.files.items()):
+            if not is_present(path) or not has_digest(read_bytes(path), digest=digest):
+                return restoring_command(path, fits=partial(has_digest, digest=digest))
+    return ""
 
 
 def _events(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -338,7 +338,7 @@ def _changed(path: Path, signature: Path, *, raw: bytes, armored: bytes, fault: 
         (signature, lambda content: _fault(raw, signature=content, path=signature) is None),
     ):
         if command := restoring_command(changed, fits=fits):
-            fix = f"Restore the signed bytes: {command}"
+            fix = f"Restore the signed bytes and commit them: {command}"
             return VerificationError((f"{changed} was changed after signing.", *fault.lines), fix=fix)
     what = f"{path} or its signature was changed after signing."
     return VerificationError((what, *fault.lines), fix=NOT_COMMITTED)

@@ -118,8 +118,11 @@ def _against(base: str | None, folders: Sequence[Path], *, registry: Path, runs_
         return
     from marin_scaling.preregistration.review import pull_request as branch
 
-    steps = (branch.base_step(base, registry_dir=registry), *branch.trust_steps(base, registry_dir=registry))
-    branch.require_runs_kept(base, registry_dir=registry, runs_dir=runs_dir)
+    steps = (
+        branch.base_step(base, registry_dir=registry),
+        *branch.trust_steps(base, registry_dir=registry),
+        *branch.runs_steps(base, registry_dir=registry, runs_dir=runs_dir),
+    )
     receipts = branch.base_receipts(base, registry_dir=registry)
     with branch.signers_at(base, registry_dir=registry) as path:
         yield _Against(

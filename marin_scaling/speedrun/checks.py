@@ -8,9 +8,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
+from marin_scaling.errors import MarinScalingError
 from marin_scaling.findings import Finding, Severity, error, note, warning
-from marin_scaling.run.store import StoredRecord
+from marin_scaling.printable import quoted
+from marin_scaling.run.store import StoredRecord, read_run
+from marin_scaling.speedrun.from_runs import differing_keys, submission_from_runs
 from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine, variants
 from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
 from marin_scaling.speedrun.track import Track, track_findings
@@ -442,7 +446,7 @@ def validate(
 
 
 def record_findings(submission: Submission, records: Records) -> Iterator[Finding]:
-    """Yield figures that differ from the record of the same log in this repository, and a warning without such a record."""
+    """Yield figures and settings that differ from the run of the same log in this repository; a warning without its record."""
     missing = sum((each.log_sha256 or "") not in records for each in submission.seeds)
     if missing:
         said = f"self-reported: {missing} of {len(submission.seeds)} runs have no record in runs/"
@@ -455,14 +459,41 @@ def record_findings(submission: Submission, records: Records) -> Iterator[Findin
                 "seeds.bits_per_byte": (seed.bits_per_byte, measured),
                 "seeds.seed": (seed.seed, [record.seed]),
                 "seeds.training_seconds": (seed.training_seconds, [record.step_seconds]),
-                "model.params_total": (submission.model.params_total, [record.params_total]),
-                "data.trained_tokens": (submission.data.trained_tokens, [record.trained_tokens]),
             }
             for key, (figure, recorded) in stated.items():
                 if figure is None or any(math.isclose(figure, each, rel_tol=EXACT) for each in recorded):
                     continue
                 told = " or ".join(f"{each:.9g}" for each in recorded) or "none: the run diverged"
                 yield error("record", key, f"{figure:.9g} is stated, but the record {stored.folder} has {told}")
+    folders = {stored.folder: None for seed in submission.seeds for stored in records.get(seed.log_sha256 or "", ())}
+    yield from {each.where: each for folder in folders for each in _setting_findings(submission, folder)}.values()
+
+
+_RECORDED = ("data", "model", "training", "compute.hardware")
+_OF_THE_AUTHOR = ("compute.hardware.name", "compute.hardware.peak_flops_per_second")
+
+
+def _setting_findings(submission: Submission, folder: Path) -> Iterator[Finding]:
+    """Yield the stated settings that differ from those of a run; settings that only one of the two has are not compared."""
+    try:
+        run = read_run(folder)
+        if run.record.loss is None:
+            return
+        made = submission_from_runs(
+            [run], name=submission.name, track=submission.track, author=submission.authors[0], description="", trials=None
+        )
+    except MarinScalingError as fault:
+        yield error("record", "seeds.log_sha256", f"the run {folder} cannot be read: {fault.lines[0]}")
+        return
+    for key, (stated, recorded) in differing_keys(submission, made, parts=_RECORDED).items():
+        if None in (stated, recorded) or key in _OF_THE_AUTHOR or (key.endswith(".kind") and _one_kind(stated, recorded)):
+            continue
+        yield error("record", key, f"{quoted(stated)} is stated, but the run {folder} has {quoted(recorded)}")
+
+
+def _one_kind(*kinds: str) -> bool:
+    """Return True if two names of chips mean one chip of the hardware table."""
+    return len({known.kind if (known := accelerator(kind)) else kind for kind in kinds}) == 1
 
 
 def _validated(submission: Submission, further: Sequence[Finding], *, at: datetime) -> Validated:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 from typing import Any
 
 from marin_scaling.errors import UsageError
+from marin_scaling.limits import FAULTS_NAMED
+from marin_scaling.printable import quoted
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, MoeShape, training_flops
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.hardware import accelerator
 from marin_scaling.speedrun.submission import (
+    EXACT,
     Author,
     Code,
     Compute,
@@ -223,15 +226,45 @@ def _command(spec: RunSpec) -> str | None:
 _DECIDED = ("track", "data", "model", "training", "evaluation")  # fixed by the entry before training
 
 
+def differing_keys(submission: Submission, made: Submission, *, parts: Iterable[str] = _DECIDED) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which a submission differs from the one made of its runs, with both values; None is a missing value.
+
+    Only these parts are compared: by default those that an entry fixes before training.
+    """
+    stated, recorded = ({key: value for part in parts for key, value in _values(one, part)} for one in (submission, made))
+    pairs = {key: (stated.get(key), recorded.get(key)) for key in sorted(stated.keys() | recorded.keys())}
+    return {key: pair for key, pair in pairs.items() if not _agree(*pair)}
+
+
+def _values(submission: Submission, part: str) -> Iterator[tuple[str, Any]]:
+    """Yield every value of a part with its key, such as `training.config.learning_rate`."""
+    value = submission.model_dump(mode="json", exclude_none=True)
+    for name in part.split("."):
+        value = value.get(name, {})
+    left = [(part, value)]
+    while left:
+        key, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{key}.{name}", below) for name, below in value.items()]
+        else:
+            yield key, value
+
+
+def _agree(stated: object, recorded: object) -> bool:
+    if isinstance(stated, float) and isinstance(recorded, float):
+        return math.isclose(stated, recorded, rel_tol=EXACT)
+    return stated == recorded
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
     """Claimed and retrained losses of the same seeds, in bits per byte, with the track's tolerance of one seed.
 
-    `differs` names the parts of the submission that do not match its entry.
+    `differs` has the keys in which the submission differs from its entry, each with the value of both.
     """
 
     name: str
-    differs: tuple[str, ...]
+    differs: Mapping[str, tuple[Any, Any]]
     seeds: Mapping[int | None, tuple[float, float]]
     """Claimed and retrained loss by seed."""
     tolerance: float
@@ -250,10 +283,11 @@ class Confirmation:
 
     @property
     def sentence(self) -> str:
-        """Result, with a line for each part that differs, each seed and the mean."""
+        """Result, with a line for each key that differs, each seed and the mean."""
+        differs = list(self.differs.items())[:FAULTS_NAMED]
         lines = [
             f"{self.name}  {'confirmed' if self.confirmed else 'NOT confirmed'}, in bits per byte:",
-            *(f"its entry has another {part}" for part in self.differs),
+            *(f"{quoted(key)}: claimed {_value(claimed)}, by its entry {_value(entry)}" for key, (claimed, entry) in differs),
             *(
                 f"{name}: claimed {claimed:.6f}, retrained {again:.6f}, difference {claimed - again:+.6f}, "
                 f"{'within' if abs(claimed - again) <= most else 'OUTSIDE'} the tolerance {most:.6f}"
@@ -279,10 +313,14 @@ def confirmation(submission: Submission, retrained: Submission, *, tolerance: fl
         )
     return Confirmation(
         name=submission.name,
-        differs=tuple(key for key in _DECIDED if getattr(submission, key) != getattr(retrained, key)),
+        differs=differing_keys(submission, retrained),
         seeds={seed: (claimed[seed], loss) for seed, loss in losses.items()},
         tolerance=tolerance,
     )
+
+
+def _value(value: object) -> str:
+    return "not stated" if value is None else quoted(value)
 
 
 def _said(seeds: Iterable[int | None]) -> str:

@@ -19,7 +19,7 @@ from registration_factory import CREATED_AT, make_second_registration, store_run
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.register import Registration
-from marin_scaling.preregistration.review.pull_request import base_step, require_runs_kept
+from marin_scaling.preregistration.review.pull_request import base_step, runs_steps
 
 BASE = ("--no-refit", "--base", "main")
 
@@ -208,10 +208,10 @@ def _committed_only(root: Path) -> None:
 )
 def test_a_change_that_git_does_not_see_is_a_change(branch: Path, hide) -> None:
     """Attributes, filters and flags of the index: each lets git say that nothing changed."""
-    require_runs_kept("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
+    runs_steps("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
     hide(branch)
     with pytest.raises(VerificationError, match=r"SOURCE\.md.*main"):
-        require_runs_kept("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
+        runs_steps("main", registry_dir=Path("preregistrations"), runs_dir=Path("runs"))
 
 
 def test_what_is_committed_is_what_was_verified(branch: Path) -> None:

@@ -1,4 +1,4 @@
-"""Untrusted text in pull request comments, and the length of comments.
+"""Untrusted text in pull request comments, the faults of a base branch, and the length of comments.
 
 Forges turn names, numbers and addresses into mentions and links, even when written as entities, but not inside code
 elements.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from marin_scaling.limits import CELL_CHARACTERS
-from marin_scaling.printable import TABLE_WIDTH, printable, shortened, wrapped
+from marin_scaling.limits import CELL_CHARACTERS, FAULTS_NAMED
+from marin_scaling.markdown import preformatted
+from marin_scaling.preregistration.review.compare_trees import BaseFault
+from marin_scaling.printable import TABLE_WIDTH, joined, printable, shortened, wrapped
+from marin_scaling.units import counted
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9 ,;()%=+'?-]|[.:](?=[ \d]|$)|(?<=[A-Za-z])[/_](?=[A-Za-z]))*")
 _REFERENCE = re.compile(r"\b[0-9a-f]{7,40}\b|\bgh-\d|www|http", re.IGNORECASE)
@@ -121,3 +124,20 @@ def fitting(head: str, details: Sequence[str], *, most: int | None) -> tuple[lis
         else:
             left.append(number)
     return kept, left
+
+
+def fault_parts(faults: Sequence[BaseFault]) -> Iterator[str]:
+    """Yield the files that changed in the base after its log recorded them: those still changed, and those restored."""
+    standing = [fault for fault in faults if not fault.restored]
+    restored = [str(fault.path) for fault in faults if fault.restored]
+    if standing:
+        named = "\n".join(f"{fault.path}\n  fix: {fault.fix}" for fault in standing[:FAULTS_NAMED])
+        yield (
+            f"**Refused, the base itself**: {counted(len(standing), 'file')} of it changed after its log recorded them. "
+            f"Restore them in a change of its own, and merge that first:\n\n{preformatted(named)}"
+        )
+    if restored:
+        yield (
+            f"**The base is refused as it is**: {counted(len(restored), 'file')} of it changed after its log recorded them. "
+            f"This branch restores the recorded bytes: {escape(joined(restored, most=FAULTS_NAMED))}"
+        )

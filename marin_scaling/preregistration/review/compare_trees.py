@@ -1,18 +1,23 @@
-"""Compare a folder's files byte by byte between the base branch, the commit and the working tree."""
+"""Compare a folder's files byte by byte between base branch, log, commit and working tree."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from marin_scaling.errors import UsageError, refuse
-from marin_scaling.files import read_bytes
-from marin_scaling.git import GitError, Repository, TreeEntry, require_repository
-from marin_scaling.preregistration.log import extends
+from marin_scaling.canonical_json import has_digest, sha256_hex
+from marin_scaling.errors import MarinScalingError, UsageError, refuse
+from marin_scaling.files import read_bytes, read_plain
+from marin_scaling.git import GitError, Repository, TreeEntry, require_repository, restoring
+from marin_scaling.preregistration.layout import STATEMENT_NAME
+from marin_scaling.preregistration.log import Log, extends, is_whole_log
+from marin_scaling.preregistration.statement import read_statement
 from marin_scaling.untrusted_files import GIT_NAME, MOST_TABLE_BYTES, shown
 
 _LINK, _PROGRAM, _FILE, _OTHER = "120000", "100755", "100644", "000000"
@@ -121,6 +126,68 @@ def file_at(base: str, path: Path) -> bytes | None:
     repository, commit = _at(base, path)
     entry = repository.tree(commit, path).get(repository.path_from_root(path))
     return repository.content(entry) if entry and entry.is_regular else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseFault:
+    """File of the base with other bytes than the base's log records, or than a recorded statement promises."""
+
+    path: Path
+    digest: str
+    """SHA-256 of the recorded bytes."""
+    restored: bool
+    """True if the branch has the recorded bytes."""
+
+    @property
+    def fix(self) -> str:
+        """Sentence with the command that restores the recorded bytes."""
+        return restoring(self.path, fits=partial(has_digest, digest=self.digest))
+
+
+def base_faults(base: str, registry_dir: Path, *, log: Log) -> list[BaseFault]:
+    """Return the files of a registry that changed in `base` after its `log` recorded them; missing files included."""
+    changed, found = compared_trees(base, registry_dir).changes(), []
+    for folder in (registry_dir / name for name in log.by_id):
+        for name, digest in _recorded_digests(folder, log=log).items():
+            path = folder / name
+            now = _digest_of_file(path)
+            raw = file_at(base, path) if path in changed else None
+            before = now if path not in changed else None if raw is None else sha256_hex(raw)
+            if before != digest:
+                found.append(BaseFault(path=path, digest=digest, restored=now == digest))
+    return found
+
+
+def _recorded_digests(folder: Path, *, log: Log) -> dict[str, str]:
+    """Return the digests of a preregistration's files by the log, and by its statement if that is the recorded one."""
+    digests = {name: digest for entry in log.by_id[folder.name] for name, digest in entry.files.items()}
+    with contextlib.suppress(MarinScalingError):
+        raw = read_plain(folder / STATEMENT_NAME)
+        if sha256_hex(raw) == digests.get(STATEMENT_NAME):
+            digests |= read_statement(raw, name=STATEMENT_NAME).subjects
+    return digests
+
+
+def _digest_of_file(path: Path) -> str | None:
+    try:
+        return sha256_hex(read_plain(path))
+    except MarinScalingError:
+        return None
+
+
+def log_at(base: str, path: Path) -> bytes:
+    """Return the log of the base; if its lines are broken there, the newest whole log that the base had."""
+    raw = file_at(base, path) or b""
+    if not raw or is_whole_log(raw):
+        return raw
+    repository, commit = _at(base, path)
+    return next((content for _, content in repository.versions(path, branch=commit) if is_whole_log(content)), raw)
+
+
+def first_received(base: str, path: Path) -> tuple[str, bytes]:
+    """Return the commit with which the base received a file first, and its content there."""
+    repository, commit = _at(base, path)
+    return repository.first_version(path, branch=commit)
 
 
 def _differences(before: Mapping[Path, TreeEntry], after: Mapping[Path, TreeEntry]) -> dict[Path, str]:

@@ -13,9 +13,10 @@ from pathlib import Path
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import DocumentError, MarinScalingError, StatementError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes
-from marin_scaling.git import checkout_command, require_repository
+from marin_scaling.git import checkout_command, require_repository, restoring
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment
+from marin_scaling.preregistration.ladder_records import RUN_FILES, contradicts_forecasts
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
     ATTRIBUTES,
@@ -31,12 +32,19 @@ from marin_scaling.preregistration.layout import (
     require_known_additions,
     require_known_names,
 )
-from marin_scaling.preregistration.log import Log, Receipts, extends, log_path, parse_log, read_log, received_step
+from marin_scaling.preregistration.log import Log, Receipts, extends, is_whole_log, log_path, parse_log, read_log, received_step
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
-from marin_scaling.preregistration.review.compare_trees import compared_trees, file_at
+from marin_scaling.preregistration.review.compare_trees import (
+    BaseFault,
+    base_faults,
+    compared_trees,
+    file_at,
+    first_received,
+    log_at,
+)
 from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -91,9 +99,9 @@ def is_uncommitted(folder: Path) -> bool:
 
 
 def logged_there(base: str, *, registry_dir: Path) -> Log:
-    """Return the log of a registry in `base`; empty without a log, such a base, or git."""
+    """Return the log of a registry in `base`, as `log_at`; empty without a log, such a base, or git."""
     try:
-        raw = _file_at(base, log_path(registry_dir)) or b""
+        raw = log_at(base, log_path(registry_dir))
     except UsageError:
         raw = b""
     return parse_log(raw, name=f"{log_path(registry_dir)} of {base}")
@@ -127,33 +135,42 @@ def base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
 def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     """Check that the working tree only added files to the registry since `base`; else raise `VerificationError`.
 
-    Existing files are unchanged, the log starts with the base's log, and the public record only grew. Signers, roots and
-    policy never change together with anything else. `UsageError` if git knows no such base.
+    Existing files are unchanged, or restored to the bytes that the log of `base` records. The log starts with the base's
+    log, and the public record only grew. Signers, roots and policy never change together with anything else. `UsageError`
+    if git knows no such base.
     """
-    trees = compared_trees(base, registry_dir)
-    if not extends(_file_at(base, log_path(registry_dir)) or b"", _now(log_path(registry_dir))):
+    trees, faults = compared_trees(base, registry_dir), faults_of_base(base, registry_dir=registry_dir)
+    log_file = log_path(registry_dir)
+    log = log_at(base, log_file)
+    is_broken = log != (_file_at(base, log_file) or b"")
+    if not extends(log, _now(log_file)):
+        usual = f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_file}. "
         refuse(
-            f"{log_path(registry_dir)} does not begin with the log of {base}",
-            fix=f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_path(registry_dir)}. "
-            "Then: marin-scale registry log",
+            f"{log_file} does not begin with the {'last whole log' if is_broken else 'log'} of {base}",
+            fix=restoring(log_file, fits=is_whole_log) if is_broken else f"{usual}Then: marin-scale registry log",
         )
     changes, record = trees.changes(), registry_dir / RECORD_NAME
     record_grew = _record_grew(base, record, status=changes.get(record))
     policies = [path for name in _TRUST_NAMES if (path := registry_dir / name) in changes]
-    allowed = {log_path(registry_dir), *policies, *([record] if record_grew else [])}
-    _require_only_added(changes, allowed=allowed, base=base, registry_dir=registry_dir)
+    restored = [fault.path for fault in faults if fault.restored and changes[fault.path] == "M"]
+    allowed = {log_file, *policies, *restored, *([record] if record_grew else [])}
+    _require_only_added(changes, allowed=allowed, base=base, registry_dir=registry_dir, faults=faults)
     require_known_additions(changes, registry_dir=registry_dir)
     _require_own_attributes(changes, registry_dir=registry_dir)
-    trees.require_committed(growing=log_path(registry_dir))
+    trees.require_committed(growing=log_file)
     added = {path for path, status in changes.items() if status == "A" and path.name not in (LOG_NAME, ATTRIBUTES_NAME)}
-    others = len(added - set(policies)) + record_grew
+    others = len(added - set(policies)) + len(restored) + record_grew
     if policies and others:
         refuse(
             f"{policies[0]} and {others} other files of the registry changed since {base}",
             fix=f"First merge a pull request that changes only {policies[0].name}, then this one. If that is merged already, "
             f"{base} is outdated here: git fetch, then --base origin/main",
         )
-    also = ", its public record only grew" if record_grew else ""
+    also = ", its broken log was restored" if is_broken else ""
+    also += ", its public record only grew" if record_grew else ""
+    if restored:
+        names = joined((str(path.relative_to(registry_dir)) for path in restored), most=FAULTS_NAMED)
+        also += f", restored to the bytes that this log records: {names}"
     if policies:
         for path in policies:
             trust_changes(path, before=_file_at(base, path), base=base)  # refused here where it could not be read once merged
@@ -161,6 +178,11 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         also += f", and {names}: it counts once it is merged"
     evidence = f"{counted(len(added), 'new file')} since {base}, whose log is the beginning of ours{also}"
     return VerifiedStep(what="base", evidence=evidence)
+
+
+def faults_of_base(base: str, *, registry_dir: Path) -> list[BaseFault]:
+    """Return the files of a registry that changed in `base` after its own log recorded them."""
+    return base_faults(base, registry_dir, log=logged_there(base, registry_dir=registry_dir))
 
 
 def trust_steps(base: str, *, registry_dir: Path) -> list[VerifiedStep]:
@@ -184,6 +206,8 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
     """
     if is_sealed(folder) or any(_file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
         return
+    if folder.name in logged_there(base, registry_dir=folder.parent).by_id:
+        return  # the base had it, and its log records the digest
     record = run_folder(runs_dir, answering_spec(folder)) / "record.json"
     raw = _file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
     if raw is not None:
@@ -195,27 +219,43 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
         )
 
 
-def require_runs_kept(base: str, *, registry_dir: Path, runs_dir: Path) -> None:
+def runs_steps(base: str, *, registry_dir: Path, runs_dir: Path) -> list[VerifiedStep]:
     """Raise `VerificationError` if a run of a forecast's ladder was changed or removed since `base`.
 
-    Without its runs, a forecast's ladder is not compared, and its outcome is only claimed.
+    Without its runs, a forecast's ladder is not compared, and its outcome is only claimed. A run that contradicts a forecast
+    in `base` may return to the bytes that `base` received first; this is a step.
     """
     held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
     if not require_repository().holds(runs_dir):
-        return
+        return []
     trees = compared_trees(base, runs_dir)
     wrong = {
         path: "removed" if status == "D" else "changed"
         for path, status in trees.changes().items()
         if status != "A" and len(below := path.relative_to(runs_dir).parts) > 1 and below[0] in held
     }
-    if wrong:
-        faults = joined([f"{path} was {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+    faults = [path for path in list(wrong)[:FAULTS_NAMED] if _contradicts(base, path, registry_dir=registry_dir)]
+    first = {path: first_received(base, path) for path in faults}
+    restored = [path for path, (_, content) in first.items() if not path.is_symlink() and _now(path) == content]
+    if wrong := {path: fault for path, fault in wrong.items() if path not in restored}:
+        named = joined([f"{path} was {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        commands = [checkout_command(commit, [path]) for path, (commit, _) in first.items() if path in wrong]
+        if kept := [path for path in wrong if path not in first]:
+            commands.append(checkout_command(base, _folders_of(kept)))
         refuse(
-            f"{faults} since {base}, and forecasts rest on that ladder",
-            fix=f"Runs stay as they were recorded: {checkout_command(base, _folders_of(wrong))}",
+            f"{named} since {base}, and forecasts rest on that ladder",
+            fix=f"Runs stay as they were recorded: {' && '.join(commands)}",
         )
     trees.require_committed()
+    evidence = f"restored to the bytes that {base} received first: {joined(map(str, restored), most=FAULTS_NAMED)}"
+    return [VerifiedStep(what="runs", evidence=evidence)] if restored else []
+
+
+def _contradicts(base: str, path: Path, *, registry_dir: Path) -> bool:
+    """Return True if the run of a file contradicts a forecast in the base, whose log records it."""
+    files = {name: _file_at(base, path.with_name(name)) or b"" for name in RUN_FILES}
+    known = [registry_dir / name for name in logged_there(base, registry_dir=registry_dir).by_id]
+    return path.name in RUN_FILES and contradicts_forecasts(path.parent, files, forecasts=known)
 
 
 def _readable(registry_dir: Path) -> Iterator[Path]:
@@ -226,7 +266,9 @@ def _readable(registry_dir: Path) -> Iterator[Path]:
             yield folder
 
 
-def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base: str, registry_dir: Path) -> None:
+def _require_only_added(
+    changes: Mapping[Path, str], *, allowed: Set[Path], base: str, registry_dir: Path, faults: Iterable[BaseFault]
+) -> None:
     said = {"A": "is a link", "M": "was changed", "T": "was changed", "D": "was removed"}
     wrong = {
         path: "is a link" if path.is_symlink() else said[status]
@@ -234,12 +276,14 @@ def _require_only_added(changes: Mapping[Path, str], *, allowed: Set[Path], base
         if path.is_symlink() or (status != "A" and path not in allowed)
     }
     if wrong:
-        faults = joined([f"{path.relative_to(registry_dir)} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
+        listed = joined([f"{path.relative_to(registry_dir)} {fault}" for path, fault in wrong.items()], most=FAULTS_NAMED)
         added = [path for path in wrong if changes[path] == "A"]
-        restore = checkout_command(base, _folders_of(path for path in wrong if path not in added))
-        removal = f"Remove {joined(map(shown, added))}. " if added else ""
-        keep = f"Files of a registry never change. If {base} is newer, merge it; else {restore}"
-        refuse(f"{registry_dir}: {faults} since {base}", fix=removal + keep * (len(added) < len(wrong)))
+        fixes = [f"Remove {joined(map(shown, added))}."] if added else []
+        fixes += [fault.fix for fault in faults if fault.path in wrong][:FAULTS_NAMED]
+        if kept := wrong.keys() - {*added, *(fault.path for fault in faults)}:
+            restore = checkout_command(base, _folders_of(path for path in wrong if path in kept))
+            fixes.append(f"Files of a registry never change. If {base} is newer, merge it; else {restore}")
+        refuse(f"{registry_dir}: {listed} since {base}", fix=" ".join(fixes))
 
 
 def _folders_of(paths: Iterable[Path]) -> list[Path]:
@@ -307,6 +351,9 @@ class Reviewed:
     added: tuple[str, ...]
     """Names of its files that the base lacks."""
 
+    restored: tuple[str, ...] = ()
+    """Names of its files that changed in the base after its log recorded them, and that the branch restores."""
+
     statement: Statement | None
     """Statement; None if refused or still sealed."""
 
@@ -343,11 +390,14 @@ class Review:
     trust: tuple[VerifiedStep, ...] = ()
     """Changes of signers, roots and policy; not `compared` with a warning."""
 
+    base_faults: tuple[BaseFault, ...] = ()
+    """Files that changed in the base after its log recorded them."""
+
     @property
     def sound(self) -> bool:
         """True if nothing is refused now or after the merge."""
         refused = self.refusal is not None or any(each.refusal is not None for each in self.reviewed)
-        return not refused and not self.would_refuse
+        return not refused and not self.would_refuse and all(fault.restored for fault in self.base_faults)
 
 
 def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
@@ -356,29 +406,39 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
         require_regular_tree([registry_dir, runs_dir])
     except UnsafeTreeError as error:
         return Review(step=None, refusal=str(error), reviewed=())
-    step, refusal, trust = None, None, []
+    faults, step, refusal, trust = faults_of_base(base, registry_dir=registry_dir), None, None, []
     try:
         step = base_step(base, registry_dir=registry_dir)
-        require_runs_kept(base, registry_dir=registry_dir, runs_dir=runs_dir)
+        for each in runs_steps(base, registry_dir=registry_dir, runs_dir=runs_dir):
+            step = replace(step, evidence=f"{step.evidence}; runs {each.evidence}")
         require_known_names(registry_dir)
         require_whole(registry_dir, log=read_log(registry_dir))
         trust = trust_steps(base, registry_dir=registry_dir)
     except (DocumentError, StatementError, VerificationError) as error:
         refusal = str(error)
     added, receipts = added_files(base, registry_dir=registry_dir), base_receipts(base, registry_dir=registry_dir)
+    restored: dict[Path, list[str]] = {}
+    for name in (fault.path.relative_to(registry_dir) for fault in faults if fault.restored):
+        restored.setdefault(registry_dir / name.parts[0], []).append(str(Path(*name.parts[1:])))
     with signers_at(base, registry_dir=registry_dir) as signers:
         called = partial(as_called_there, signers=signers, base=base, registry_dir=registry_dir)
+        review = partial(_reviewed, base=base, signers=signers, runs_dir=runs_dir, called=called, receipts=receipts)
+        folders = sorted({*added, *restored})
         reviewed = [
-            _reviewed(
-                folder, base=base, added=tuple(names), signers=signers, runs_dir=runs_dir, called=called, receipts=receipts
-            )
-            for folder, names in added.items()
+            review(folder, added=tuple(added.get(folder, ())), restored=tuple(restored.get(folder, ()))) for folder in folders
         ]
         for folder, runs in brought_runs(base, registry_dir=registry_dir, runs_dir=runs_dir).items():
-            if folder not in added:
+            if folder not in folders:
                 reviewed += _reviewed_for_runs(folder, runs=runs, signers=signers, runs_dir=runs_dir, called=called)
         would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
-    return Review(step=step, refusal=refusal, reviewed=tuple(reviewed), would_refuse=would_refuse, trust=tuple(trust))
+    return Review(
+        step=step,
+        refusal=refusal,
+        reviewed=tuple(reviewed),
+        would_refuse=would_refuse,
+        trust=tuple(trust),
+        base_faults=tuple(faults),
+    )
 
 
 def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:
@@ -412,6 +472,7 @@ def _reviewed(
     *,
     base: str,
     added: tuple[str, ...],
+    restored: tuple[str, ...],
     signers: Path,
     runs_dir: Path,
     called: Callable[[str], str],
@@ -424,11 +485,12 @@ def _reviewed(
         require_forecast_first(base, folder, runs_dir=runs_dir)
         said = tuple(replace(step, evidence=called(step.evidence)) for step in steps)
         if isinstance(found, VerifiedSeal):
-            return Reviewed(folder=folder, added=added, statement=None, steps=said)
+            return Reviewed(folder=folder, added=added, restored=restored, statement=None, steps=said)
         new = tuple(each for each in found.amendments if f"{each.name}/{AMENDMENT_NAME}" in added)
         return Reviewed(
             folder=folder,
             added=added,
+            restored=restored,
             statement=found.statement,
             steps=said,
             amendments=new,

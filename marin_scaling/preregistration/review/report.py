@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import load_canonical
+from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.limits import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED
 from marin_scaling.markdown import cell, preformatted, table, without_root
@@ -28,7 +30,7 @@ from marin_scaling.preregistration.layout import (
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, known_at, own_receipts
 from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.register import answering_spec
-from marin_scaling.preregistration.review.comment import escape, fitting
+from marin_scaling.preregistration.review.comment import escape, fault_parts, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.track_record import KnownForecasts, record_text
@@ -332,6 +334,7 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
     head = [
         "# Review of preregistrations",
+        *fault_parts(review.base_faults),
         *_refused_registry(review),
         _verdicts(ordered),
         _trust(review),
@@ -411,7 +414,9 @@ def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
         (verdict,) = verdicts_on([each.folder], runs_dir=known.runs_dir, at=known.at, receipts=each.receipts)
         files = dict.fromkeys(name.partition("/")[0] for name in each.added)
         added = [*files, *(f"the run {run}, whose record is not signed" for run in each.runs)]
-        yield f"**Verified.** Added to it: {escape(', '.join(added))}. It is now {escape(verdict.sentence)}"
+        also = [f"Added to it: {escape(', '.join(added))}."] if added else []
+        also += [f"Restored: {escape(', '.join(each.restored))}."] if each.restored else []
+        yield f"**Verified.** {' '.join(also)} It is now {escape(verdict.sentence)}"
         yield remark_on_notices(each, runs_dir=known.runs_dir)
     if each.statement is not None:
         yield from amendment_parts(each, each.statement)
@@ -453,7 +458,8 @@ def _beside_table(folder: Path, statement: Statement, *, known: KnownForecasts) 
     rows.append(["baseline", f"{baseline['point']:.4f}", difference, f"{high - low:.4f}", "", "", "", ""])
     others = [each for each in known.statements if _is_beside(each[1], statement)]
     for other, earlier in others[-LISTED:]:
-        rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
+        with contextlib.suppress(MarinScalingError):  # refused where it is verified
+            rows.append(_beside_row(other.name, earlier, folder=other, since=folder, point=quantiles[_HALF]))
     header = ["forecast", "median", "difference", "width of 90 %", "asymptote", "law", "fitted runs", "FLOPs"]
     return "### Comparison\n\n" + table(header, rows, right=[1, 2, 3, 4])
 

@@ -13,7 +13,7 @@ from typing import Any
 from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_plain
-from marin_scaling.git import restoring
+from marin_scaling.git import restored_by, restoring
 from marin_scaling.preregistration.events.amendment import Amendment, amendment_steps, verified_amendments
 from marin_scaling.preregistration.events.notice import Notice, notice_steps, verified_notices
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
@@ -38,7 +38,7 @@ from marin_scaling.preregistration.layout import (
     stamp_names,
     unfinished_name,
 )
-from marin_scaling.preregistration.log import Receipts, Trust, effective_time, known_at, own_receipts
+from marin_scaling.preregistration.log import Receipts, Trust, effective_time, known_at, own_receipts, restoring_logged
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, read_outcome
 from marin_scaling.preregistration.registry import read_registration, require_unchanged
 from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed
@@ -437,12 +437,13 @@ def _outcome_step(opened: OpenedRegistration, outcome: Mapping[str, Any], *, run
 @contextlib.contextmanager
 def _refusals(folder: Path) -> Iterator[None]:
     """Turn unreadable files into refusals: they were valid when they were registered."""
-    try:
-        yield
-    except VerificationError:
-        raise
-    except MarinScalingError as error:
-        fix = _RESTORE if isinstance(error, DocumentError) else error.fix
-        raise VerificationError(error.lines, why=error.why, fix=fix) from error
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-        refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")
+    with restored_by(partial(restoring_logged, folder)):
+        try:
+            yield
+        except VerificationError:
+            raise
+        except MarinScalingError as error:
+            fix = _RESTORE if isinstance(error, DocumentError) else error.fix
+            raise VerificationError(error.lines, why=error.why, fix=fix) from error
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            refuse(f"a file in {folder} holds what no preregistration does ({error})", fix="Restore it from version control.")

@@ -12,7 +12,7 @@ from pydantic import Field
 from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import read_bytes
-from marin_scaling.git import restoring
+from marin_scaling.git import restored_by, restoring, restoring_command
 from marin_scaling.preregistration.events.notice import verified_notices
 from marin_scaling.preregistration.events.timestamp import stamped_at
 from marin_scaling.preregistration.layout import (
@@ -40,6 +40,7 @@ from marin_scaling.preregistration.log import (
     known_at,
     log_path,
     made_at,
+    parse_log,
 )
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.registry import (
@@ -198,9 +199,10 @@ def log_step(folder: Path, *, log: Log) -> VerifiedStep:
         why = f"{path} is {'empty' if is_present(path) else 'not there'}: nothing shows that none was taken out"
         return VerifiedStep(what="log", evidence=why, compared=False)
     own = log.by_id.get(folder.name, [])
-    _require_past(own, log_file=log_path(folder.parent))
-    _require_order(own, folder=folder)
-    _require_files(own, folder=folder)
+    with restored_by(lambda: restoring_command(log_path(folder.parent), fits=partial(_covers, folder))):
+        _require_past(own, log_file=log_path(folder.parent))
+        _require_order(own, folder=folder)
+        _require_files(own, folder=folder)
     made, first = made_at(folder), own[0]
     if parse_moment(first.logged_at) + _CLOCKS_DIFFER < made:
         refuse(
@@ -321,6 +323,13 @@ def _require_once(own: Sequence[LogEntry], *, folder: Path) -> None:
                     fix="Restore the log from version control: what came in once does not come in again.",
                 )
             seen[name] = entry
+
+
+def _covers(folder: Path, raw: bytes) -> bool:
+    """Return True if these bytes are a log that records a preregistration with the digests of its files."""
+    own = parse_log(raw, name=LOG_NAME).by_id.get(folder.name, ())
+    files = [(folder / name, digest) for entry in own for name, digest in entry.files.items()]
+    return bool(files) and all(is_present(path) and has_digest(read_bytes(path), digest=digest) for path, digest in files)
 
 
 def _require_files(own: Sequence[LogEntry], *, folder: Path) -> None:

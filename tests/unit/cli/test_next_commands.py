@@ -63,6 +63,32 @@ def test_without_a_remote_the_printed_commands_review_and_merge_the_forecast(
     assert f"{made.folder.name}/statement.json" in committed("trunk")
 
 
+@pytest.mark.parametrize("main", ["main", "master"])
+def test_on_a_feature_branch_the_base_is_the_main_branch(root: Path, main: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The key is merged without the commits of the feature, and the forecast with them."""
+    git(root, "branch", "-m", main)
+    git(root, "switch", "-q", "-c", "feature")
+    Path("feature.txt").write_text("x")
+    commit(root)
+    made = make_registration(root, rows=ladder_rows(root / "runs"))
+    _, commands = printed(made, capsys)
+    assert f"marin-scale review --base {main} " in commands[-1]
+    typed(commands)
+    assert "feature.txt" not in committed("my-key")
+    assert {"feature.txt", f"preregistrations/{made.folder.name}/statement.json"} <= set(committed(main).split())
+
+
+def test_with_a_remote_the_key_is_merged_into_its_main_branch(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """HEAD of the remote names it where no local branch is called main or master."""
+    git(root, "remote", "add", "origin", "https://example.org/lab/forecasts.git")
+    git(root, "update-ref", "refs/remotes/origin/trunk", "HEAD")
+    git(root, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    git(root, "switch", "-q", "-c", "feature")
+    text, commands = printed(make_registration(root, rows=ladder_rows(root / "runs")), capsys)
+    assert commands[0].startswith("git switch -c my-key trunk ")
+    assert "git switch trunk && git pull && git switch feature && git merge trunk" in text
+
+
 def test_with_a_known_key_the_forecast_is_only_committed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No branch is needed."""
     make_registration(root, rows=ladder_rows(root / "runs"))

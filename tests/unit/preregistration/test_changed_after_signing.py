@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from amendment_factory import LATER, make_amendment
-from forgery import BOB, key_of
+from forgery import BOB, chain, key_of, log_entries
 from git_repository import commit, git
 from one_page import page
 from registration_factory import CREATED_AT, PRINCIPAL, make_second_registration, signing_key
@@ -209,3 +209,47 @@ def test_a_removed_folder_is_restored_whole(root: Path) -> None:
     missing = CliRunner().invoke(app, ["verify", "all"]).exception
     assert isinstance(missing, VerificationError)
     assert missing.fix.endswith(f"git checkout {signed} -- {FOLDER}")
+
+
+def replace_in(old: bytes, new: bytes) -> Callable[[Path], None]:
+    """Return the edit that replaces bytes of a file."""
+
+    def edit(path: Path) -> None:
+        assert old in path.read_bytes()
+        path.write_bytes(path.read_bytes().replace(old, new))
+
+    return edit
+
+
+def record_another_digest(path: Path) -> None:
+    """Write the log anew, with another digest of the statement."""
+    entries = log_entries(path.parent)
+    chain(path.parent, [{**each, "files": {**each["files"], "statement.json": "0" * 64}} for each in entries])
+
+
+UNSIGNED = {
+    "a line of the log": ("log.jsonl", replace_in(b'"seq":0', b'"seq":3')),
+    "a cut log": ("log.jsonl", truncate),
+    "a digest in the log": ("log.jsonl", record_another_digest),
+    "a loss": ("record.json", set_value("loss", 2.0)),
+    "the bytes of a record": ("record.json", truncate),
+    "the digest of a curve": ("record.json", set_value("history_sha256", "0" * 64)),
+    "a curve": ("history.json", truncate),
+    "a spec": ("spec.json", set_value("train_steps", 7)),
+    "a whole run": (".", shutil.rmtree),
+}
+
+
+@pytest.mark.parametrize(("name", "edit"), UNSIGNED.values(), ids=UNSIGNED)
+def test_a_changed_log_or_run_is_restored_by_the_printed_command(root: Path, name: str, edit: Callable[[Path], None]) -> None:
+    """Whether its digest is known, or only its values are signed."""
+    signed, run = commit_of(root, "HEAD"), sorted(Path("runs/tiny").iterdir())[0]
+    path = FOLDER.parent / name if name == "log.jsonl" else run / name
+    edit(path)
+    commit(root)
+    result = CliRunner().invoke(app, ["verify", "all", "--no-refit"])
+    assert result.exit_code == 1
+    said = f"{result.output}\n{result.exception if isinstance(result.exception, VerificationError) else ''}"
+    assert f"git checkout {signed} -- {path}" in said
+    git(root, *shlex.split(said.partition("fix: ")[2].partition("git ")[2].partition("\n")[0].partition(". ")[0]))
+    assert CliRunner().invoke(app, ["verify", "all", "--no-refit"]).exit_code == 0

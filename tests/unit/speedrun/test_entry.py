@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from command_line import assert_refused, marin_scale
-from submission_factory import seed_document, submission
+from submission_factory import seed_document, submission, submission_document
 
 from marin_scaling.errors import DocumentError, UsageError
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
@@ -183,12 +183,25 @@ def test_two_false_seeds_that_cancel_in_the_mean_are_both_named() -> None:
     assert (found.confirmed, outside) == (False, ["seed 0", "seed 1"])
 
 
+def trained_with(**config: Any) -> dict[str, Any]:
+    """Return the factory's training with this configuration."""
+    return {**submission_document()["training"], "config": config}
+
+
 def test_a_submission_that_is_not_that_of_its_entry_is_not_confirmed() -> None:
-    """Whatever its loss."""
-    claimed, other = with_losses(1.0, 1.02), with_losses(1.0, 1.02, track="other")
+    """The key is named with both values, whatever the loss; a missing value is one of them."""
+    claimed = with_losses(1.0, 1.02, training=trained_with(learning_rate=0.01, **{"\x1b[2J": 1}))
+    other = with_losses(1.0, 1.02, track="other", training=trained_with(learning_rate=0.02))
     found = confirmation(claimed, other, tolerance=0.016)
     assert not found.confirmed
-    assert "its entry has another track" in found.sentence
+    assert found.differs == {
+        "track": (claimed.track, "other"),
+        "training.config.learning_rate": (0.01, 0.02),
+        "training.config.\x1b[2J": (1, None),
+    }
+    (said,) = [line for line in found.sentence.splitlines() if "training.config.learning_rate" in line]
+    assert all(value in said for value in ("0.01", "0.02"))
+    assert "\x1b" not in found.sentence
 
 
 @pytest.mark.parametrize("again", [(1.0,), (1.0, 1.0, 1.0)])

@@ -53,6 +53,82 @@ def test_a_figure_that_differs_from_the_record_of_its_log_is_refused(tmp_path: P
     assert judge_new(changed, to=tmp_path / "elsewhere" / "speedruns", at=NOW).accepted
 
 
+ROOT = Path(__file__).parents[3]
+OWN = ("cpu/dense-24", "bytes-moe/rung-1.2e11-width-16")
+SETTINGS = {
+    "training.config.learning_rate": 1e-4,
+    "training.config.recipe": "delphi",
+    "data.unique_tokens": 10**12,
+    "data.name": "another text",
+    "data.digest": "0" * 64,
+    "model.config.hidden_dim": 4096,
+    "model.params_active": 1,
+    "compute.hardware.chips": 1024,
+    "compute.hardware.kind": "h100",
+}
+
+
+@pytest.fixture(params=OWN)
+def own(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a submission of this repository, beside its runs and tracks."""
+    name = request.param
+    runs = f"speedrun-{name.replace('/', '-')}" if name.startswith("cpu/") else name.partition("/")[0]
+    for place in (f"speedruns/{name}", "speedruns/tracks", f"runs/{runs}"):
+        shutil.copytree(ROOT / place, tmp_path / place)
+    return tmp_path / "speedruns" / name / "submission.json"
+
+
+def contradictions(path: Path) -> dict[str, str]:
+    """Message of each error that a record gives, by key."""
+    (judged,) = judge_all(path, at=NOW).validated
+    return {each.where: each.message for each in judged.findings if (each.code, each.severity) == ("record", Severity.ERROR)}
+
+
+@pytest.mark.parametrize(("key", "value"), SETTINGS.items(), ids=SETTINGS)
+def test_a_setting_that_differs_from_the_run_of_its_log_is_refused(own: Path, key: str, value: object) -> None:
+    """With the key, both values and the run's folder."""
+    assert contradictions(own) == {}
+    document = json.loads(own.read_bytes())
+    *above, last = key.split(".")
+    part = document
+    for name in above:
+        part = part[name]
+    recorded, part[last] = part[last], value
+    own.write_text(json.dumps(document))
+    message = contradictions(own)[key]
+    assert all(said in message for said in (f"{value} is stated", str(recorded), str(own.parents[3] / "runs")))
+
+
+def test_the_author_may_leave_out_settings_and_add_others(own: Path) -> None:
+    """And state the machine's name and its peak."""
+    document = json.loads(own.read_bytes())
+    document["training"]["config"] = {"my own name": 1}
+    document["model"]["config"] = {}
+    document["compute"]["hardware"] |= {"name": "my machine", "peak_flops_per_second": 1e14}
+    del document["absent"]["compute.hardware.peak_flops_per_second"]
+    own.write_text(json.dumps(document))
+    assert contradictions(own) == {}
+
+
+@pytest.mark.parametrize("damage", ["missing", "another spec"])
+def test_a_record_without_its_spec_vouches_for_nothing(own: Path, damage: str) -> None:
+    """The settings could not be compared."""
+    runs = own.parents[3] / "runs"
+    for spec in runs.glob("*/*/spec.json"):
+        if damage == "missing":
+            spec.unlink()
+        else:
+            spec.write_bytes(spec.read_bytes().replace(b'"hidden_dim": ', b'"hidden_dim": 1'))
+    assert "spec.json" in contradictions(own)["seeds.log_sha256"]
+
+
+def test_every_submission_of_this_repository_agrees_with_its_runs() -> None:
+    """None is refused, and all have a record."""
+    found = judge_all(ROOT / "speedruns", at=datetime.now(UTC)).validated
+    assert found
+    assert [each.submission.name for each in found if not each.accepted or not each.recorded] == []
+
+
 def test_a_submission_of_its_own_record_is_accepted(tmp_path: Path) -> None:
     """All figures agree."""
     write_submission(tmp_path / "speedruns", trained(tmp_path))
