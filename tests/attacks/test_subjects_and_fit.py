@@ -280,7 +280,7 @@ def in_agreement(document: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (in_agreement, "by_law in forecast.json."),
+        (in_agreement, "by_law in forecast.json is"),
         (of_another_formula, "fit.law is 'combined: loss = E + A C^-alpha'"),
         (with_a_given_asymptote, "fit.fixed is {'E': "),
         (better_tested, "fit.backtest.0.medianAbsoluteError is"),

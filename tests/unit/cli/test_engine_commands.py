@@ -87,7 +87,7 @@ def test_the_document_says_which_law_which_prior_and_whether_it_may_be_used(docu
     assert document["may_be_used"] is True
     assert document["status"].startswith(("Usable", "Use with care"))
     assert document["runs_used"] == 12
-    assert set(document["parameter_intervals"]) == {"E", "K", "w", "a", "b", "g", "gamma"}
+    assert set(document["parameter_intervals"]) == {"E", "K", "w", "a", "b", "g", "gamma", "E_f", "K_f", "gamma_f"}
     assert document["prior"]["coupling"] == asdict(Prior().coupling)
 
 
