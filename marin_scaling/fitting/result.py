@@ -66,7 +66,7 @@ class FitStatus(Enum):
         "A baseline only: somebody chose the asymptote, and the interval does not hold what another choice would have given."
     )
     FIXED_FORM = (
-        "Use with care: a surface of fixed form and its bootstrap; over public ladders such 90 % intervals held 51 % of the "
+        "Use with care: a surface of fixed form and its bootstrap; over public ladders such 90 % intervals held 49 % of the "
         "losses."
     )
     CUSTOM_LAW = "Use with care: a law of your own and its bootstrap; marin-scale backtest shows how often such intervals hold."
