@@ -27,7 +27,7 @@ def fit(
 
     `law` is a name of `LAWS`, or your own law (`custom_law`). `swept` chooses among runs of one size, length and cost: the best
     of each (`best`), all of them (`all`), or the best if they were swept and not replicated (`auto`). `prior` is for the
-    coupled law; its default is that of `coupled_law.Prior`.
+    laws of all runs; its default is that of `coupled_law.Prior`.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.simulate import simulate_ladder
@@ -35,7 +35,7 @@ def fit(
     >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
     >>> result = fit(table)
     >>> result.law.name, result.status.may_be_used
-    ('coupled-surface', True)
+    ('combined', True)
     """
     kind = find_law(law) if isinstance(law, str) else law
     if swept not in SWEPT:

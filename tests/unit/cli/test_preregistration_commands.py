@@ -8,6 +8,7 @@ import pytest
 from registration_factory import CREATED_AT, PRINCIPAL, make_registration, signing_key, store_run
 from typer.testing import CliRunner
 
+from marin_scaling import __version__
 from marin_scaling.cli.app import app
 from marin_scaling.errors import MarinScalingError, SigningError, UsageError, VerificationError
 from marin_scaling.preregistration.events.notice import give_notice
@@ -26,7 +27,7 @@ def marin_scale(*arguments):
 def test_run_verifies_before_it_trains(registration):
     """A statement that was edited is a "no" before an hour is spent on its target."""
     path = registration.folder / "statement.json"
-    path.write_bytes(path.read_bytes().replace(b'"0.1.0"', b'"0.1.9"', 1))
+    path.write_bytes(path.read_bytes().replace(f'"{__version__}"'.encode(), b'"0.1.9"', 1))
     result = marin_scale("run", registration.folder)
     assert isinstance(result.exception, VerificationError)
     assert "did not sign these bytes" in str(result.exception)
@@ -40,7 +41,9 @@ def test_verify_prints_one_line_a_step(registration):
     assert first == "2026-11-20-tiny-target"
     held = ("statement", "subjects", "signature", "forecast", "run", "ladder", "log")
     assert [line.split()[:2] for line in steps if "fit " not in line] == [[what, "ok"] for what in held]
-    assert "  fit        --  the law 'E + A * C^-alpha' is not one of marin-scaling 0.1.0: the number is claimed" in steps
+    assert (
+        f"  fit        --  the law 'E + A * C^-alpha' is not one of marin-scaling {__version__}: the number is claimed" in steps
+    )
 
 
 def test_verify_says_what_is_wrong_and_exits_with_1(registration):

@@ -20,7 +20,7 @@ OWN_READERS = {
     "data/tokenizer.py": "a tokenizer of this machine",
     "data/prepare.py": "text that was prepared on this machine",
     "data/documents.py": "Python's own library",
-    "fitting/coupled_fit.py": "a file of the package",
+    "fitting/predictive.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/timestamp.py": "the answer of a time authority",
     "publish/figures.py": "the cache of this user",
