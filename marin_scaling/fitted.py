@@ -17,7 +17,7 @@ from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
-from marin_scaling.forecast.report import forecast_text
+from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import parse_flops
@@ -149,12 +149,15 @@ class Forecasts:
         return "\n".join(map(repr, self.forecasts))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Sensitivity:
     """Medians of one forecast under other choices: other laws, budgets left out, outliers at full weight."""
 
     forecast: Forecast
     rows: tuple[SensitivityRow, ...]
+
+    def __repr__(self) -> str:
+        return sensitivity_text(self.rows, flops=self.forecast.flops)
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -93,7 +93,7 @@ def fit_table(
     else:
         parts = [
             forecast_text(result, forecasts, tested),
-            *map(sensitivity_text, tables),
+            *(sensitivity_text(rows, flops=each.flops) for rows, each in zip(tables, forecasts, strict=False)),
             *([f"figure: {plot}"] if plot else []),
         ]
         typer.echo("\n\n".join(parts))

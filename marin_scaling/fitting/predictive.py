@@ -92,15 +92,19 @@ def draw_losses(
     if frontier is not None and frontier_weight > 0:
         other = laws["all-runs-frontier"] = _in_order_of(law, _frontier_draws(frontier, targets, log_sparsity=log_sparsity))
         law = (1 - frontier_weight) * law + frontier_weight * other
-    medians = {name: np.median(each, axis=0) for name, each in laws.items()}
-    apart = np.ptp(list(medians.values()), axis=0) if 0 < frontier_weight < 1 else np.zeros(len(targets.flops))
+    apart = np.ptp([np.median(each, axis=0) for each in laws.values()], axis=0) if frontier_weight < 1 else 0.0
     wobble, slide, noise = (_shares(len(posterior.unknowns), generator)[:, None] for _ in range(3))
+    drift = calibration.drift(targets, posterior)
     parts = {
         "law": law,
         "misfit": np.sqrt(misfit_variance) * _student(wobble),
-        "shift": np.hypot(calibration.drift(targets, posterior), calibration.of_disagreement * apart) * _student(slide),
+        "shift": np.hypot(drift, calibration.of_disagreement * apart) * _student(slide),
         "noise": np.broadcast_to(_two_piece(noise) * _repeated(posterior.noise[:, None]), law.shape),
     }
+    by_law = {}
+    if len(laws) > 1 and frontier_weight < 1:
+        rest = parts["misfit"] + drift * _student(slide) + parts["noise"]
+        by_law = {name: np.exp(np.median(each + rest, axis=0)) for name, each in laws.items()}
     total = np.sum(list(parts.values()), axis=0)
     median = np.median(total, axis=0)
     scale = calibration.spread * np.exp(median)  # converts a small change of the log loss to loss
@@ -112,7 +116,6 @@ def draw_losses(
         "shift": parts["shift"],
     }
     losses = np.exp(median + calibration.spread * (total - median))
-    by_law = {name: np.exp(each) for name, each in medians.items()} if len(laws) > 1 and frontier_weight < 1 else {}
     return LossDraws(losses=losses, causes={name: scale * each for name, each in causes.items()}, by_law=by_law)
 
 

@@ -82,7 +82,7 @@ class BacktestRow:
     crps: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Backtest:
     """All points of a table's back-test, and the cuts without a forecast, with reasons."""
 
@@ -102,6 +102,9 @@ class Backtest:
             for each in self.points
         ]
         return pd.DataFrame(rows, columns=[*names, *levels])
+
+    def __repr__(self) -> str:
+        return backtest_text(self)
 
     def by_distance(self, distances: Sequence[float] = DISTANCES) -> list[BacktestRow]:
         """Return scores between each two distances that hold any point."""

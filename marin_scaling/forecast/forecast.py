@@ -39,6 +39,8 @@ runs 50x below their targets, the widest had 1.7."""
 WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
 """Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
 
+_FARTHEST_RATIO = 10.0
+"""Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
 _SAME_SPARSITY = 1.2
 """Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
 
@@ -259,6 +261,18 @@ def implausible(forecast: Forecast) -> list[str]:
     if forecast.extrapolation > FARTHEST_USED:
         found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
     return found
+
+
+def far_optimum(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that the optimum has many times more or fewer tokens per parameter than any run, or ""."""
+    ratios = result.frame["tokens"].to_numpy() / size_column(result.frame)
+    low, high, own = float(ratios.min()), float(ratios.max()), forecast.tokens_per_param
+    if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have {low:.3g} to "
+        f"{high:.3g}: no run is near such an optimum"
+    )
 
 
 def laws_disagree(forecast: Forecast) -> str:

@@ -13,7 +13,7 @@ from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
-from marin_scaling.forecast.forecast import Forecast, implausible, laws_disagree, other_sparsity, repeated_data
+from marin_scaling.forecast.forecast import Forecast, far_optimum, implausible, laws_disagree, other_sparsity, repeated_data
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import Exclusion, name_some
@@ -220,7 +220,7 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
 
 def _by_law_text(forecast: Forecast) -> str:
     share = 1 / len(forecast.by_law)
-    return ", ".join(f"{name} {median:.4f} ({share:.0%})" for name, median in forecast.by_law.items())
+    return ", ".join(f"{name} {median:.4f} (weight {share:.0%})" for name, median in forecast.by_law.items())
 
 
 def _exact(flops: float) -> str:
@@ -250,7 +250,7 @@ def _size_lines(forecast: Forecast) -> list[str]:
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
     """Return the worst status of the fit, the forecasts and the back-test."""
     found = {result.status}
-    if any(map(implausible, forecasts)):
+    if any(implausible(each) or far_optimum(result, each) for each in forecasts):
         found.add(FitStatus.IMPLAUSIBLE)
     if any(map(laws_disagree, forecasts)):
         found.add(FitStatus.LAWS_DISAGREE)
@@ -275,6 +275,7 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
         for forecast in forecasts
         for each in (
             *implausible(forecast),
+            far_optimum(result, forecast),
             laws_disagree(forecast),
             other_sparsity(result, forecast),
             repeated_data(result, forecast),
@@ -362,10 +363,10 @@ def _is_number(cell: str) -> bool:
     return not cell or cell[0].isdigit() or (cell[0] in "+-[" and cell[1:2].isdigit())
 
 
-def sensitivity_text(rows: list[SensitivityRow]) -> str:
-    """Format each choice, its median, and its difference from the forecast."""
+def sensitivity_text(rows: Sequence[SensitivityRow], *, flops: float) -> str:
+    """Format each choice, its median, and its difference from the forecast at `flops`."""
     first, width = rows[0].median or 1.0, max(len(row.choice) for row in rows)
-    lines = ["sensitivity of the forecast (medians):"]
+    lines = [f"sensitivity of the forecast at {_exact(flops)} FLOPs (medians):"]
     for row in rows:
         value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"{'none':>8}"
         lines.append(f"  {row.choice:<{width}} {value}")

@@ -407,7 +407,7 @@ def _documented(
     prediction = forecast(result, flops=flops)
     on_message(forecast_text(result, [prediction], tested) + "\n")
     hangs_on = sensitivity(result, prediction)
-    on_message(sensitivity_text(hangs_on) + "\n")
+    on_message(sensitivity_text(hangs_on, flops=flops) + "\n")
     document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)
     return document, samples(result, flops=flops).tolist()
 

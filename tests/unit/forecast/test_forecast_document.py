@@ -13,11 +13,14 @@ from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
 from marin_scaling.forecast.forecast import forecast, sensitivity
 from marin_scaling.forecast.report import forecast_document, forecast_text
+from marin_scaling.laws import SurfaceLaw
 from marin_scaling.preregistration.format import SUBJECTS
 from marin_scaling.printable import TABLE_WIDTH
+from marin_scaling.run.simulate import simulate_ladder
 from marin_scaling.run.table import read_run_table
 from marin_scaling.strict_model import check_document
 
+SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 
 
@@ -40,6 +43,44 @@ def test_the_document_has_the_keys_that_scripts_rely_on(delphi):
     assert all(half > 0 for half in prediction["bands"].values())
     assert prediction["band_notes"].keys() == prediction["bands"].keys()
     assert document["prior"]["coupling"] == {"mean": -0.4, "deviation": 0.7}
+
+
+@pytest.mark.parametrize("law", ["coupled-surface", "all-runs-frontier"])
+def test_the_median_of_each_averaged_law_is_its_own_forecast(delphi, law):
+    """Fitted alone, at the same size."""
+    _, (_, ahead) = delphi
+    assert ahead.by_law[law] == pytest.approx(forecast(fit(read_run_table(DELPHI), seed=3, law=law), flops=1e23).median)
+    assert min(ahead.by_law.values()) < ahead.median < max(ahead.by_law.values())
+
+
+def test_laws_that_disagree_beyond_the_interval_lower_the_status(delphi):
+    """One of the two medians is moved below its lower end."""
+    result, (near, far) = delphi
+    apart = replace(far, by_law={**far.by_law, "all-runs-frontier": far.interval()[0] - 0.01})
+    assert forecast_document(result, [near, far])["status"] == FitStatus.USABLE.value
+    document = forecast_document(result, [near, apart])
+    assert document["status"] == FitStatus.LAWS_DISAGREE.value
+    assert any("the laws disagree" in each and "1e+23" in each for each in document["warnings"])
+
+
+def test_an_optimum_far_from_every_run_is_not_usable(delphi):
+    """The runs have 0.1 to 817 tokens per parameter: 8,000 is within ten times, 9,000 is not."""
+    result, (near, _) = delphi
+    within, beyond = (replace(near, tokens=ratio * near.active_params) for ratio in (8e3, 9e3))
+    assert forecast_document(result, [within])["status"] == FitStatus.USABLE.value
+    assert forecast_document(result, [beyond])["status"] == FitStatus.IMPLAUSIBLE.value
+    assert forecast_document(result, [replace(beyond, optimal=False)])["status"] == FitStatus.USABLE.value
+
+
+def test_a_sparsity_that_no_run_has_is_a_warning():
+    """Runs with four times their active parameters, a target with eight times, and one with four."""
+    table = simulate_ladder(SURFACE, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
+    runs = table.frame.assign(active_params=table.frame["params"], params=4 * table.frame["params"])
+    result = fit(replace(table, frame=runs))
+    same = forecast(result, flops=1e21)
+    other = replace(same, params=2 * same.params)
+    assert not any("total / active" in each for each in forecast_document(result, [same])["warnings"])
+    assert any("are 8, those of the runs 4 to 4" in each for each in forecast_document(result, [other])["warnings"])
 
 
 def test_a_frontier_law_says_what_it_does_not_estimate():
