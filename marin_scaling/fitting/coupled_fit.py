@@ -24,7 +24,14 @@ from marin_scaling.fitting.posterior import (
     fit_posterior,
     variances,
 )
-from marin_scaling.fitting.predictive import FRONTIER_WEIGHT, FRONTIER_WEIGHTS, Calibration, draw_losses, joint_covariance
+from marin_scaling.fitting.predictive import (
+    FRONTIER_WEIGHT,
+    FRONTIER_WEIGHTS,
+    Calibration,
+    draw_losses,
+    fall_per_decade,
+    joint_covariance,
+)
 from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.laws import Array
 
@@ -88,6 +95,11 @@ class CombinedLaw(Law):
     def noise_variance(self) -> float:
         """Mean noise variance over the draws."""
         return float(np.mean(self.posterior.noise**2))
+
+    @property
+    def fall_per_decade(self) -> float:
+        """Fall of the log loss in a decade of compute, by the surface."""
+        return fall_per_decade(self.posterior)
 
     def draws(self, targets: Targets, *, seed: int, calibration: Calibration | None = None) -> LossDraws:
         """Draw from the predictive distribution with this calibration, by default the shipped one."""

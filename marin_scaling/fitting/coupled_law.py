@@ -15,6 +15,7 @@ Unknowns = NDArray[Any]
 """Array (draw, unknown), real or complex: log L0, log S_N, log S_D, logit r, log(b/a), log g, log sigma, log tau, and for
 sparse models kappa. A model of N active and M total parameters is as good as a dense one of N (M/N)^kappa parameters."""
 
+SLOPES = slice(1, 3)
 SHARE, SIGMA, TAU, KAPPA = 3, 6, 7, 8
 SHARE_FREEDOM = 3.0
 """Degrees of freedom of Student's t, the prior of logit(K / L0): runs of a law without an asymptote can overrule it."""

@@ -95,6 +95,11 @@ class Law(Protocol):
         """Variance of one run's log loss at the largest budget."""
         return math.nan
 
+    @property
+    def fall_per_decade(self) -> float:
+        """Fall of the log loss in a decade of compute among the larger runs, the unit of the drift."""
+        return math.nan
+
     def variants(self) -> Iterator[tuple[str, Law]]:
         """Yield refits of the same law under other choices, with a name each, for the sensitivity table."""
         return iter(())

@@ -122,7 +122,7 @@ class _Choice:
         self.covariance = covariance
         self.noise = result.law.noise_variance
         calibration = shipped_calibration()
-        self.drift = calibration.per_decade_of_flops
+        self.drift = calibration.per_decade_of_flops * result.law.fall_per_decade
         self.own = STUDENT_VARIANCE * calibration.everywhere**2 + self.noise
         self.largest = result.largest_flops
 

@@ -14,6 +14,7 @@ from marin_scaling.fitting.predictive import (
     Calibration,
     decades_beyond,
     draw_losses,
+    fall_per_decade,
     joint_covariance,
     shipped_calibration,
 )
@@ -86,9 +87,9 @@ def test_the_shipped_calibration_is_a_spread_near_one_and_small_drifts():
     """Factors of `calibration.json`: a correction of what the posterior says, not the whole of it."""
     shipped = shipped_calibration()
     assert 0.5 < shipped.spread < 2
-    drifts = (shipped.everywhere, shipped.per_decade_of_flops, shipped.per_decade_of_ratio, shipped.per_decade_of_params)
-    assert all(0 <= drift < 0.02 for drift in drifts)
-    assert shipped.per_decade_of_flops > 0
+    assert 0 <= shipped.everywhere < 0.02
+    shares = (shipped.per_decade_of_flops, shipped.per_decade_of_ratio, shipped.per_decade_of_params)
+    assert all(0 < share < 0.2 for share in shares), "shares of what the ladder itself falls in a decade"
 
 
 def test_decades_beyond_the_runs_are_counted_on_each_side_that_is_new(posterior):
@@ -109,11 +110,25 @@ def test_inside_the_runs_nothing_drifts_but_what_drifts_everywhere(posterior):
 
 
 def test_drifts_add_in_quadrature_by_the_decade(posterior):
-    """3 per cent a decade of FLOPs, 4 a decade of parameters: 0 beside the runs, 3, 6, 9 along, 5 x two for both."""
-    calibration = replace(PLAIN, per_decade_of_flops=0.03, per_decade_of_params=0.04)
-    assert calibration.drift(at(1e20, 1e21, 1e22, 1e23, params=1e9), posterior) == pytest.approx([0, 0.03, 0.06, 0.09])
+    """In units of the ladder's fall in a decade: .3 a decade of FLOPs, .4 a decade of parameters; 0 beside the runs, .3, .6, .9
+    along, .5 x two for both."""
+    calibration = replace(PLAIN, per_decade_of_flops=0.3, per_decade_of_params=0.4)
+    unit = fall_per_decade(posterior)
+    shares = calibration.drift(at(1e20, 1e21, 1e22, 1e23, params=1e9), posterior) / unit
+    assert shares == pytest.approx([0, 0.3, 0.6, 0.9])
     largest = posterior.runs.params.max()
-    assert calibration.drift(at(1e22, params=100 * largest), posterior) == pytest.approx([0.10])
+    assert calibration.drift(at(1e22, params=100 * largest), posterior) / unit == pytest.approx([1.0])
+
+
+def test_the_unit_of_drift_is_the_fall_of_the_law_in_a_decade(posterior):
+    """The mean over draws of ln L, half a decade of compute before the middle of the larger runs and half after."""
+    step = 10**0.25
+    sizes = {"params": posterior.middle_params, "tokens": posterior.middle_tokens}
+    before, after = (
+        posterior.log_losses(**{name: np.array([middle * factor]) for name, middle in sizes.items()}).mean()
+        for factor in (1 / step, step)
+    )
+    assert fall_per_decade(posterior) == pytest.approx(before - after, rel=0.02)
 
 
 def test_the_shift_band_grows_with_every_decade_and_every_cause_is_there(posterior):
