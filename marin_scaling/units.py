@@ -144,7 +144,7 @@ def parse_flops(text: str) -> float:
     if not math.isfinite(flops) or flops <= 0:
         raise UsageError(
             f"{text!r} is not a positive, finite number of FLOPs.",
-            fix="Write one number, like 1e23 or 3.5e18; for several, repeat the option.",
+            fix="Write it like 1e23 or 3.5e18; for several, repeat the option.",
         )
     return flops
 
