@@ -26,7 +26,7 @@ from scipy.stats import t
 from suites import public_suites, thinned
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.coupled_fit import CombinedLaw
+from marin_scaling.fitting.combined_law import CombinedLaw
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.optima import size_column
