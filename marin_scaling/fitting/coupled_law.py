@@ -25,7 +25,7 @@ LARGEST_POWER = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Normal:
-    """Normal prior of one unknown."""
+    """Middle and width of the prior of one unknown, normal unless it states otherwise."""
 
     mean: float
     deviation: float
@@ -45,7 +45,7 @@ class Prior:
     reducible_share: Normal = Normal(mean=-0.2, deviation=0.5)
     """Prior of logit(K / L0): a quarter to two thirds of the loss in the middle of a ladder is reducible. For 3.0 nats,
     published asymptotes of 1.6 (Marin's MoE, pinned), 1.69 (Hoffmann), 1.71 to 1.78 (Delphi's optima) and 1.82 (Besiroglu)
-    correspond to -0.1 to -0.4."""
+    correspond to -0.1 to -0.4. The distribution is Student's t with `SHARE_FREEDOM` degrees of freedom."""
     exponent_ratio: Normal = Normal(mean=0.0, deviation=0.35)
     """Prior of log(b / a): published pairs differ by a factor of at most two."""
     coupling: Normal = Normal(mean=-0.4, deviation=0.7)

@@ -146,7 +146,7 @@ class LawKind:
 
 
 DEFAULT_LAW = "combined"
-_ALL_RUNS = "marin_scaling.fitting.coupled_fit:fit_coupled_runs"
+_ALL_RUNS = "marin_scaling.fitting.combined_law:fit_coupled_runs"
 _FRONTIER = "marin_scaling.fitting.frontier:fit_frontier_runs"
 LAWS: dict[str, LawKind] = {
     kind.name: kind

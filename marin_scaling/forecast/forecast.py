@@ -12,7 +12,7 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.findings import Severity
-from marin_scaling.fitting.coupled_fit import sparsity_of
+from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
 from marin_scaling.fitting.law import DEFAULT_LAW, Law, LossDraws, Targets
@@ -52,7 +52,7 @@ UNCALIBRATED_BAND_NOTES = {
 BAND_NOTES = {
     "noise": "the scatter of one run",
     "sampling": "other runs and budgets of the same kind would have given another law",
-    "form": "no law of so few numbers is true: how far it is smoothly off, and which coupling of its terms holds",
+    "form": "no law of few parameters is exact: smooth discrepancy, the coupling g, half of the distance between two laws",
     "shift": "drift of tuning or kind with distance from the runs, as in back-tests of public ladders (calibration.json)",
 }
 """Meaning of each component of an interval's half-width."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.coupled_fit import sparsity_of
+from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import relative_noise

@@ -90,7 +90,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast], tested: Back
 
 
 def prior_document(prior: Prior) -> dict[str, Any]:
-    """Return the prior as normal distributions of dimensionless numbers."""
+    """Return middle and width of each prior; all are normal but that of the reducible share (`coupled_law.SHARE_FREEDOM`)."""
     return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.fitting.coupled_fit import sparsity_of
+from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.run.cells import has_many_per_cell
 from marin_scaling.run.columns import map_columns

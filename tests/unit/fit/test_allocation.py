@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marin_scaling.fitting.allocation import allocation_through
-from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.combined_law import fitted_runs
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.optima import through_best_runs, through_bowls
 from marin_scaling.fitting.posterior import fit_posterior

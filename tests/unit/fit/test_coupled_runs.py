@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.coupled_fit import fitted_runs, log_sparsity_at, sparsity_of
+from marin_scaling.fitting.combined_law import fitted_runs, log_sparsity_at, sparsity_of
 from marin_scaling.fitting.coupled_law import KAPPA, Normal, Prior
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus

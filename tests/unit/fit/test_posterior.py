@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.combined_law import fitted_runs
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, Places, fit_posterior, relative_noise
 from marin_scaling.fitting.predictive import draw_losses

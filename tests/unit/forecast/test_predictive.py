@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from marin_scaling.fitting.coupled_fit import fitted_runs
+from marin_scaling.fitting.combined_law import fitted_runs
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import UPWARD, Places, fit_posterior
 from marin_scaling.fitting.predictive import (
