@@ -331,6 +331,7 @@ class ForecastFile(Open):
         median: float
         quantiles: dict[str, float]
         bands: dict[str, float | None]
+        by_law: dict[str, float] = Field(default_factory=dict)
         sensitivity: list[SensitivityRow]
 
     law: Text

@@ -298,6 +298,15 @@ def test_doubts_that_were_edited_in_every_file_are_refused(root: Path, change: A
     refused(root, "statement.json: ", what, "but refitting its ladder gives")
 
 
+@pytest.mark.parametrize("medians", [[], "2.2", {"coupled-surface": "2.2", "all-runs-frontier": None}, {"combined": {}}])
+def test_medians_of_laws_that_are_no_numbers_are_refused(root: Path, medians: Any) -> None:
+    """Not with a traceback: the place is named."""
+    folder = make_fitted_registration(root)
+    change = edited(folder, "forecast.json", lambda document: document["predictions"][0].update(by_law=medians))
+    sign_again(folder, files=change)
+    refused(root, "forecast.json: predictions.0.by_law")
+
+
 def test_a_warning_that_was_dropped_is_refused(root: Path) -> None:
     """The fit said that it goes through 4 of 16 runs, and the statement does not."""
     make_fitted_registration(root, law="best-runs-frontier", then=lambda document: document["warnings"].pop(0))
