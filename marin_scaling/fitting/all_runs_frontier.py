@@ -78,15 +78,16 @@ def fit_frontier_posterior(surface: SurfacePosterior, *, seed: int = 0) -> Front
     moved, distance = np.log(runs.loss) - median, log_flops - middle
     added = (PENALTY_ERROR * median) ** 2 + lost.var(axis=0)
     relative = relative_noise(np.log10(runs.flops.max() / runs.flops))
+    scatter = relative**surface.noise_growth
     power = min(1.0, MOST_EFFECTIVE_RUNS / float((1 / relative).sum()))
     near = np.argsort(np.abs(distance), kind="stable")[: max(3, len(distance) // 10)]
     start = np.array([np.median(moved[near]), prior.reducible_share.mean, prior.frontier_exponent.mean, prior.noise.mean])
 
     def log_density(unknowns: Unknowns) -> Unknowns:
-        variance = np.exp(2 * unknowns[:, _SIGMA])[:, None] * relative + added
+        variance = np.exp(2 * unknowns[:, _SIGMA])[:, None] * scatter + added
         residuals = moved - _log_frontier(unknowns, distance)
         likelihood = -0.5 * (_FREEDOM + 1) * np.log(1 + residuals * residuals / (_FREEDOM * variance)) - 0.5 * np.log(variance)
-        return np.asarray(power * likelihood.sum(axis=1) + _log_prior(unknowns, prior, log_loss=start[_LOSS]))
+        return np.asarray(power * likelihood @ (scatter / relative) + _log_prior(unknowns, prior, log_loss=start[_LOSS]))
 
     draws = sample_posterior(log_density, starts=start[None], seed=seed)
     return FrontierPosterior(unknowns=draws.equally_weighted(_DRAWS), surface=surface, middle_log_flops=middle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -42,18 +42,22 @@ class Places:
 @dataclass(frozen=True, kw_only=True)
 class SmoothMisfit:
     """Model discrepancy: a Gaussian process over the runs, marginalized analytically. `scale` is 1 / sqrt of each run's
-    relative noise variance, `values` and `vectors` the eigendecomposition of the scaled kernel."""
+    relative noise variance, `values` and `vectors` the eigendecomposition of the scaled kernel. `returned` are factors of ln of
+    the noise variance and of the discrepancy's, for runs that count less than they scatter (`weighted`)."""
 
     places: Places
     scale: Array
     values: Array
     vectors: Array
+    returned: tuple[float, float] = (0.0, 0.0)
 
     def log_likelihood(self, residuals: Unknowns, *, noise_variance: Unknowns, misfit_variance: Unknowns) -> Unknowns:
         """Return the log density of residuals (draw, run) with variances (draw,), marginalized, up to a constant."""
         turned = (residuals * self.scale) @ self.vectors
         variance = misfit_variance[:, None] * self.values + noise_variance[:, None]
-        return np.asarray(-0.5 * (turned * turned / variance + np.log(variance)).sum(axis=1))
+        of_noise, of_misfit = self.returned
+        returned = of_noise * np.log(noise_variance) + of_misfit * np.log(misfit_variance)
+        return np.asarray(0.5 * (returned - (turned * turned / variance + np.log(variance)).sum(axis=1)))
 
     def log_likelihood_slopes(
         self, residuals: Array, *, noise_variance: float, misfit_variance: float
@@ -63,8 +67,23 @@ class SmoothMisfit:
         variance = misfit_variance * self.values + noise_variance
         scaled = turned / variance
         by_variance = 0.5 * (scaled * scaled - 1 / variance)
-        value = -0.5 * float((turned * scaled + np.log(variance)).sum())
-        return value, -self.scale * (self.vectors @ scaled), float(by_variance.sum()), float(by_variance @ self.values)
+        of_noise, of_misfit = self.returned
+        returned = of_noise * np.log(noise_variance) + of_misfit * np.log(misfit_variance)
+        value = 0.5 * float(returned - (turned * scaled + np.log(variance)).sum())
+        in_noise = float(by_variance.sum()) + 0.5 * of_noise / noise_variance
+        in_misfit = float(by_variance @ self.values) + 0.5 * of_misfit / misfit_variance
+        return value, -self.scale * (self.vectors @ scaled), in_noise, in_misfit
+
+    def weighted(self, weight: Array, *, noise_variance: float, misfit_variance: float) -> SmoothMisfit:
+        """Return the process for runs that scatter only by `weight` (run,) times the variance given, at these variances.
+
+        A run that counts less has a larger variance here than it scatters. Its surplus would lower the estimate of the noise:
+        where n runs of equal scatter have weights w, the likelihood is highest at sum(w) / n of their variance. The surplus of
+        the log determinant's slopes, taken at the variances given, is returned to it.
+        """
+        total = misfit_variance * self.values + noise_variance
+        surplus = (1 - weight @ self.vectors**2) * noise_variance / total**2
+        return replace(self, returned=(float(surplus.sum() * noise_variance), float(surplus @ self.values * misfit_variance)))
 
     def smooth_part(self, residuals: Array, *, noise_variance: float, misfit_variance: float) -> Array:
         """Return the part of residuals (run,) that is discrepancy, at the runs: (run,)."""
@@ -146,7 +165,7 @@ class FittedRuns:
 class FittedTable:
     """Fitted runs, sorted and thinned, in the coordinates of the law; arrays are (run,).
 
-    `variance` is that of each run's noise, relative to the largest budget's.
+    `variance` is the inverse of each run's weight in the likelihood, 1 for the largest budget's.
     """
 
     runs: FittedRuns
@@ -241,7 +260,7 @@ def variances(unknowns: Unknowns) -> tuple[Unknowns, Unknowns]:
 
 
 def relative_noise(decades_below: Array) -> Array:
-    """Return the variance of a run so far below the largest, for the likelihood, relative to that of the largest: (run,)."""
+    """Return the variance with which a run so far below the largest counts, relative to that of the largest: (run,)."""
     return np.asarray(np.exp(_WEIGHT_PER_DECADE * decades_below) * (1 + _NOISE_PER_DECADE * decades_below) ** 2)
 
 
@@ -273,6 +292,7 @@ DRAWS = 800
 UPWARD = 1.1
 """Ratio of the scatter of runs above the law to that below."""
 _STUDENT_FREEDOM = 4.0
+_MOST_LEVERAGE = 0.9
 _PASSES = 5
 _QUIET = (np.log(0.001), np.log(0.04))
 
@@ -282,7 +302,8 @@ class SurfacePosterior:
     """Equally weighted draws of the unknowns (draw, unknown), the fitted runs, and the discrepancy process.
 
     `middle_params`, `middle_tokens`: N0 and D0. `effective_runs`: weight of the likelihood in runs. `worth`: effective sample
-    size of the draws. `mode`: the unknowns of highest density, (unknown,). `prior`: the prior.
+    size of the draws. `mode`: the unknowns of highest density, (unknown,). `prior`: the prior. `noise_growth`: how much of the
+    variance with which runs count less is noise, from 0 (all runs scatter alike) to 1.
     """
 
     unknowns: Array
@@ -294,6 +315,7 @@ class SurfacePosterior:
     worth: float
     mode: Array
     prior: Prior
+    noise_growth: float
 
     @property
     def laws(self) -> CoupledLaws:
@@ -312,7 +334,7 @@ class SurfacePosterior:
 
     def misfit_covariance(self, targets: Places) -> Array:
         """Return the posterior covariance of the discrepancy between targets, mean over draws: (target, target)."""
-        noise_variance, misfit_variance = variances(self.unknowns[:: len(self.unknowns) // 50])
+        noise_variance, misfit_variance = variances(self.unknowns[:: len(self.unknowns) // 400])
         return self.misfit.mean_covariance(targets, noise_variance=noise_variance, misfit_variance=misfit_variance)
 
     def misfit_at(self, targets: Places, log_losses: Array | None = None) -> tuple[Array, Array]:
@@ -341,7 +363,7 @@ def fit_posterior(
     True
     """
     table, prior = fitted_table(runs), prior or Prior()
-    misfit, point = _robust_mode(table, prior, downweight=downweight_outliers)
+    misfit, point, noise_growth = _robust_mode(table, prior, downweight=downweight_outliers)
     density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
     draws = sample_posterior(density, starts=point[None], seed=seed, rounds=7, value_and_slope=density.value_and_slope)
     return SurfacePosterior(
@@ -354,28 +376,35 @@ def fit_posterior(
         worth=draws.effective,
         mode=draws.mode,
         prior=prior,
+        noise_growth=noise_growth,
     )
 
 
-def _robust_mode(table: FittedTable, prior: Prior, *, downweight: bool) -> tuple[SmoothMisfit, Array]:
-    """Return the discrepancy process with runs far from the optimum, and outliers, down-weighted as at the mode, and that mode.
+def _robust_mode(table: FittedTable, prior: Prior, *, downweight: bool) -> tuple[SmoothMisfit, Array, float]:
+    """Return the discrepancy process with runs far from the optimum, and outliers, down-weighted as at the mode, that mode, and
+    how much of the variance with which runs count less is noise.
 
-    The optimum and the outliers are those of the mode of the pass before.
+    The optimum, the noise and the outliers are those of the mode of the pass before.
     """
     sparse = table.runs.log_sparsity is not None
     point = prior_start(prior, middle_log_loss=table.middle_log_loss, sparse=sparse)
     misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
-    starts, covariance = np.array([point, _smooth(point)]), None
+    starts, covariance, growth = np.array([point, _smooth(point)]), None, 1.0
     for _ in range(_PASSES):
         density = PosteriorDensity(table=table, prior=prior, misfit=misfit)
         peak = highest_point(density, starts, value_and_slope=density.value_and_slope, covariance=covariance)
         point, starts, covariance = peak.point, peak.point[None], peak.covariance
-        variance = table.variance * far_from_optimum(table, point)
-        if downweight:
-            residuals = table.residuals(point[None], laws_of(point[None]))[0]
-            variance = _reweighted(misfit, point, residuals=residuals, variance=variance)
-        misfit = smooth_misfit(misfit.places, relative_variance=variance)
-    return misfit, point
+        (noise,), (smooth,) = variances(point[None])
+        residuals = table.residuals(point[None], laws_of(point[None]))[0]
+        left = residuals - misfit.smooth_part(residuals, noise_variance=noise, misfit_variance=smooth)
+        inverse_weight = table.variance * far_from_optimum(table, point)
+        leverage = _leverage(table, point, covariance, noise * inverse_weight)
+        growth = _noise_growth(left, inverse_weight, leverage)
+        scatter = inverse_weight**growth
+        outlying = _outlying(left, scatter * noise) if downweight else 1.0
+        misfit = smooth_misfit(misfit.places, relative_variance=inverse_weight * outlying)
+        misfit = misfit.weighted(scatter / inverse_weight, noise_variance=noise, misfit_variance=smooth)
+    return misfit, point, growth
 
 
 def far_from_optimum(table: FittedTable, point: Array) -> Array:
@@ -391,12 +420,37 @@ def far_from_optimum(table: FittedTable, point: Array) -> Array:
     return np.asarray(np.exp(_WEIGHT_PER_RATIO_DECADE * beyond) * (1 + _NOISE_PER_RATIO_DECADE * beyond) ** 2)
 
 
-def _reweighted(misfit: SmoothMisfit, point: Array, *, residuals: Array, variance: Array) -> Array:
-    """Return relative noise variances with which a normal likelihood weighs each run as Student's t would."""
-    (noise,), (smooth,) = variances(point[None])
-    left = residuals - misfit.smooth_part(residuals, noise_variance=noise, misfit_variance=smooth)
+def _noise_growth(left: Array, inverse_weight: Array, leverage: Array) -> float:
+    """Return the power of the inverse weights (run,) with which the variance of what the law leaves (run,) grows, in [0, 1].
+
+    It is the mean of a posterior with a uniform prior, for Student's t with the scale that is most likely at each power.
+    """
+    squares, log_weight = left**2 / (1 - leverage), np.log(inverse_weight)
+    powers = np.linspace(0.0, 1.0, 11)
+    scaled = squares / np.exp(powers[:, None] * log_weight)  # (power, run)
+    scale = np.maximum(np.median(scaled, axis=1), LEAST_NOISE**2)[:, None]
+    for _ in range(10):
+        scale = ((_STUDENT_FREEDOM + 1) * scaled / (_STUDENT_FREEDOM + scaled / scale)).mean(axis=1, keepdims=True)
+    log_density = -0.5 * ((_STUDENT_FREEDOM + 1) * np.log1p(scaled / scale / _STUDENT_FREEDOM) + np.log(scale)).sum(axis=1)
+    log_density -= 0.5 * powers * log_weight.sum()
+    density = np.exp(log_density - log_density.max())
+    return float(density @ powers / density.sum())
+
+
+def _leverage(table: FittedTable, point: Array, covariance: Array, noise: Array) -> Array:
+    """Return by what share of its noise variance `noise` the law of `point` follows each run, at most 0.9: (run,)."""
+    law = laws_of(point[None])
+    sizes = counted_sizes(point[None], table.x, table.runs.log_sparsity).reshape(-1)
+    in_law = log_losses_and_slopes(law, sizes, table.y)[1].T @ number_slopes(law)  # (run, unknown)
+    unknowns = in_law.shape[1]
+    followed = (in_law @ covariance[:unknowns, :unknowns] * in_law).sum(axis=1)
+    return np.asarray(np.clip(followed / noise, 0.0, _MOST_LEVERAGE))
+
+
+def _outlying(left: Array, variance: Array) -> Array:
+    """Return factors of noise variances (run,) with which a normal likelihood weighs what is left (run,) as Student's t would."""
     left = np.where(left > 0, left / UPWARD, left)
-    return np.asarray(variance * (_STUDENT_FREEDOM + left**2 / (variance * noise)) / (_STUDENT_FREEDOM + 1))
+    return np.asarray((_STUDENT_FREEDOM + left**2 / variance) / (_STUDENT_FREEDOM + 1))
 
 
 def _smooth(point: Array) -> Array:

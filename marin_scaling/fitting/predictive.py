@@ -27,7 +27,7 @@ _REPEATS = 10  # of every posterior draw, each with its own noise and drift
 class Calibration:
     """Width that back-tests over public ladders add to the posterior; `calibration.json` describes ladders and method.
 
-    `spread` multiplies every deviation from the median of the log loss. The others give scales of Student's t with 3 degrees of
+    `spread` multiplies every deviation from the median of the log loss but noise, which is measured. The others give scales of Student's t with 3 degrees of
     freedom (standard deviations are 1.73 times as large), added to the log loss in quadrature: one everywhere; one per decade
     beyond the runs in FLOPs, in tokens per parameter, and in parameters, as a share of the fall of the log loss in a decade of
     compute; and a share of the distance between the two laws.
@@ -113,17 +113,17 @@ def draw_losses(
     if len(laws) > 1 and frontier_weight < 1:
         rest = parts["misfit"] + drift * _student(slide) + parts["noise"]
         by_law = {name: np.exp(np.median(each + rest, axis=0)) for name, each in laws.items()}
-    total = np.sum(list(parts.values()), axis=0)
-    median = np.median(total, axis=0)
+    expected = law + parts["misfit"] + parts["shift"]
+    median = np.median(expected, axis=0)
     scale = calibration.spread * np.exp(median)  # converts a small change of the log loss to loss
     by_form = _explained(law, by=_repeated(np.log(posterior.laws.g)[:, None])[:, 0])
     causes = {
-        "noise": parts["noise"],
+        "noise": parts["noise"] / calibration.spread,
         "sampling": law - by_form,
         "form": by_form - by_form.mean(axis=0) + parts["misfit"] + _either_side(len(law)) * apart / 2,
         "shift": parts["shift"],
     }
-    losses = np.exp(median + calibration.spread * (total - median))
+    losses = np.exp(median + calibration.spread * (expected - median) + parts["noise"])
     return LossDraws(losses=losses, causes={name: scale * each for name, each in causes.items()}, by_law=by_law)
 
 

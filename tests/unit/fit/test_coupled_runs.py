@@ -1,7 +1,6 @@
 """From a table to a posterior: what is taken for the size, what is doubted, what is said."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import RunTable, read_run_table
+from marin_scaling.run.table import RunTable
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 3e18, 1e19, 3e19, 1e20)
@@ -142,10 +141,18 @@ def test_runs_that_lie_off_every_law_together_are_said_to():
 
 
 def test_a_best_run_far_off_the_law_is_said():
-    """The robust fit takes the two best runs of the largest budget of `bytes-moe` for outliers; the dense ladder has none."""
-    runs = Path(__file__).parents[3] / "runs"
-    assert fit(read_run_table(runs / "bytes-moe")).status is FitStatus.BEST_RUN_OFF
-    assert fit(read_run_table(runs / "bytes-dense")).status is FitStatus.PRIOR_ASYMPTOTE
+    """The best run of the largest budget is 4 % below the law of the others, whose noise is 0.2 %."""
+    runs = ladder()
+    loss = runs.frame["loss"].copy()
+    best = loss[runs.frame["flops"] == runs.frame["flops"].max()].idxmin()
+    loss[best] *= 0.96
+    assert FitStatus.BEST_RUN_OFF.value in said_of(replace(runs, frame=runs.frame.assign(loss=loss)))
+    assert FitStatus.BEST_RUN_OFF.value not in said_of(runs)
+
+
+def said_of(runs: RunTable) -> list[str]:
+    result = fit(runs)
+    return [result.status.value, *result.warnings]
 
 
 def test_every_status_but_the_worst_is_among_the_warnings():
@@ -227,7 +234,7 @@ def test_a_prior_of_one_s_own_is_used_and_kept(dense):
     prior = Prior(coupling=Normal(mean=float(np.log(0.7)), deviation=0.01))
     result = fit(ladder(), prior=prior)
     assert np.median(result.law.posterior.laws.g) == pytest.approx(0.7, abs=0.02)
-    assert np.quantile(dense.law.posterior.laws.g, 0.05) > 0.75
+    assert np.median(dense.law.posterior.laws.g) > 0.8
     assert result.law.posterior.prior is prior
 
 

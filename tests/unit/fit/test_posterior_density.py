@@ -19,6 +19,7 @@ def density(count, *, sparse=False, prior=None):
     sparsity = np.log(generator.choice([4.0, 8.0, 16.0], count)) if sparse else None
     table = fitted_table(FittedRuns(flops=flops, params=params, tokens=ratio * params, loss=loss, log_sparsity=sparsity))
     misfit = smooth_misfit(places_of(table.runs), relative_variance=table.variance)
+    misfit = misfit.weighted(table.variance**-0.5, noise_variance=1e-5, misfit_variance=4e-5)
     return PosteriorDensity(table=table, prior=prior or Prior(), misfit=misfit)
 
 
