@@ -6,7 +6,6 @@ epochs and once without them. `--data DIR` names the folder of `epochs/datablati
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +17,10 @@ from marin_scaling.forecast.backtest import BacktestPoint, backtest, summarise
 from marin_scaling.run.table import read_run_table
 
 NEAREST = 3.0
+LARGER = 5e17
+"""FLOPs from which on a cut has more than twenty runs below it."""
 OVERFITTED = 75.0
 """FLOPs / (6 U^2) from which more epochs raise the loss in this table, which no law here does; U are unique tokens."""
-Chosen = Callable[[BacktestPoint], bool]
 
 
 def main() -> None:
@@ -30,32 +30,32 @@ def main() -> None:
     table = read_run_table(options.data / "epochs" / "datablations_small.csv")
     runs = table.frame.set_index("run")
     overfitted = set(runs.index[runs["flops"] / 6 / (runs["tokens"] / runs["epochs"]) ** 2 >= OVERFITTED])
-    largest = sorted({point.cut_flops for point in backtest(table).points})[-2:]
-    groups: dict[str, Chosen] = {
-        "all": lambda _: True,
-        "from the two largest cuts": lambda point: point.cut_flops in largest,
-        "without overfitted targets": lambda point: point.run not in overfitted,
-        "without them, from the two largest cuts": lambda point: point.run not in overfitted and point.cut_flops in largest,
-        "up to 4 epochs": lambda point: runs["epochs"][point.run] <= 4,
-        "4 to 16 epochs": lambda point: 4 < runs["epochs"][point.run] <= 16,
-        "more than 16 epochs": lambda point: runs["epochs"][point.run] > 16,
+    tables = {"effective": table, "as trained": replace(table, frame=table.frame.drop(columns="epochs"))}
+    points = {
+        name: [each for each in backtest(chosen).points if each.extrapolation >= NEAREST] for name, chosen in tables.items()
     }
-    rows = []
-    for name, chosen in {"effective": table, "as trained": replace(table, frame=table.frame.drop(columns="epochs"))}.items():
-        began = time.perf_counter()
-        points = [point for point in backtest(chosen).points if point.extrapolation >= NEAREST]
-        rows += [
-            row_of(f"{group}, tokens {name}", list(filter(wanted, points)), time.perf_counter() - began)
-            for group, wanted in groups.items()
-        ]
+    cuts = sorted({point.cut_flops for point in points["effective"]})
+    groups: dict[str, Callable[[BacktestPoint], bool]] = {
+        f"from {int((runs['flops'] <= cut).sum())} runs up to {cut:.2g} FLOPs": lambda each, cut=cut: each.cut_flops == cut
+        for cut in cuts
+    }
+    groups |= {
+        "from all cuts": lambda _: True,
+        f"from cuts at {LARGER:.0g} FLOPs or more": lambda each: each.cut_flops >= LARGER,
+        "of these, without overfitted targets": lambda each: each.cut_flops >= LARGER and each.run not in overfitted,
+        "of these, up to 4 epochs": lambda each: each.cut_flops >= LARGER and runs["epochs"][each.run] <= 4,
+    }
     publish(
         "Forecasts of runs that repeat data",
-        columns=("targets", "forecasts", "error", "bias", "in 50 %", "in 90 %", "CRPS", "s"),
-        rows=sorted(rows, key=lambda row: list(groups).index(row[0].rpartition(", tokens ")[0])),
+        columns=("targets", "tokens", "forecasts", "error", "bias", "in 50 %", "in 90 %", "CRPS"),
+        rows=[
+            [group, name, *scores(list(filter(wanted, found)))]
+            for group, wanted in groups.items()
+            for name, found in points.items()
+        ],
         packages=("numpy", "scipy", "pandas"),
         notes=[
-            "error: median of |median / observed - 1|; bias: its median with sign; CRPS as a share of the loss; s: seconds for "
-            "all cuts.",
+            "error: median of |median / observed - 1|; bias: its median with sign; CRPS as a share of the loss.",
             "Runs of one budget are forecast wrong together: the effective number of forecasts is that of cuts and budgets.",
             f"overfitted: FLOPs / (6 U^2) of {OVERFITTED:g} or more with U unique tokens, where this table's loss rises.",
         ],
@@ -63,18 +63,11 @@ def main() -> None:
     )
 
 
-def row_of(name: str, points: list[BacktestPoint], seconds: float) -> list[str]:
+def scores(points: list[BacktestPoint]) -> list[str]:
     found = summarise(points, nearest=NEAREST, farthest=np.inf)
-    return [
-        name,
-        str(found.count),
-        f"{found.median_absolute_error:.2%}",
-        f"{found.bias:+.2%}",
-        f"{found.inside_50:.0%}",
-        f"{found.inside_90:.0%}",
-        f"{found.crps:.2%}",
-        f"{seconds:.0f}",
-    ]
+    shares = (found.inside_50, found.inside_90)
+    errors = f"{found.median_absolute_error:.2%}", f"{found.bias:+.2%}"
+    return [str(found.count), *errors, *(f"{each:.0%}" for each in shares), f"{found.crps:.2%}"]
 
 
 if __name__ == "__main__":
