@@ -59,8 +59,8 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class Case:
-    """Draws of the log loss at targets without noise, and of the noise (draw, target), decades beyond the runs times the fall in
-    a decade, the distance between the laws' medians, and the observed losses (target,)."""
+    """Draws of the log loss at targets without noise, and of the noise (draw, target); decades beyond the runs times the fall
+    in a decade, the distance between the laws' medians, and the observed losses (target,)."""
 
     log_losses: Array
     noise: Array

@@ -448,7 +448,7 @@ def _leverage(table: FittedTable, point: Array, covariance: Array, noise: Array)
 
 
 def _outlying(left: Array, variance: Array) -> Array:
-    """Return factors of noise variances (run,) with which a normal likelihood weighs what is left (run,) as Student's t would."""
+    """Return factors of `variance` (run,) with which a normal likelihood weighs what is left (run,) as Student's t would."""
     left = np.where(left > 0, left / UPWARD, left)
     return np.asarray((_STUDENT_FREEDOM + left**2 / variance) / (_STUDENT_FREEDOM + 1))
 
