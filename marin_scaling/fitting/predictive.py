@@ -29,8 +29,8 @@ class Calibration:
 
     `spread` multiplies every deviation from the median of the log loss but noise, which is measured. The others give scales of
     Student's t with 3 degrees of freedom (standard deviations are 1.73 times as large), added to the log loss in quadrature:
-    one everywhere; one per decade beyond the runs in FLOPs, in tokens per parameter, and in parameters, as a share of the fall of
-    the log loss in a decade of compute; and a share of the distance between the two laws.
+    one everywhere; one per decade beyond the runs in FLOPs, in tokens per parameter, and in parameters, as a share of the fall
+    of the log loss in a decade of compute; and a share of the distance between the two laws.
     """
 
     spread: float
