@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.findings import Finding, Severity
@@ -158,7 +158,7 @@ class FitResult:
         columns = [name for name, column in COLUMNS.items() if column.signed and name in self.frame]
         return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
 
-    @property
+    @cached_property
     def largest_flops(self) -> float:
         """FLOPs of the largest fitted run; for a law of compute-optimal runs only, of the largest budget."""
         return float(self.frame["flops"].max()) if self.law.knows_any_size else max(point.flops for point in self.points)

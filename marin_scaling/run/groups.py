@@ -22,6 +22,7 @@ from scipy.special import stdtrit
 from marin_scaling.findings import Finding, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
+from marin_scaling.run.audit import evenly_spread
 from marin_scaling.run.cells import Sweep, cells_of, numbers_in
 from marin_scaling.units import format_flops
 
@@ -48,9 +49,6 @@ _CUBIC_FROM = 60
 """Runs from which on the surface is cubic: a quadratic misses a power law over three decades by about 1 %."""
 
 _EXPLAINED = 0.8
-_MOST_RUNS = 4000
-"""Runs that the regressions take, evenly spread over a larger table."""
-
 
 _LARGE_LOSS_SHIFT = 0.02
 """Smaller differences between groups lie within the interval of most forecasts: a warning."""
@@ -93,7 +91,7 @@ def shifted_groups(columns: pd.DataFrame, *, height: Array, coordinates: Sequenc
     >>> found[0].column, found[0].low, found[0].high, round(found[0].shift, 2)
     ('dataset', 'code', 'web', 0.2)
     """
-    rows = np.unique(np.linspace(0, len(height) - 1, min(len(height), _MOST_RUNS)).astype(np.int64))
+    rows = evenly_spread(len(height))
     height, coordinates = height[rows], [each[rows] for each in coordinates]
     texts = {str(name): columns[name].iloc[rows].astype(str).to_numpy(dtype=np.str_) for name in columns.columns}
     parted = {name: np.unique(cells, return_inverse=True) for name, cells in texts.items()}
