@@ -17,6 +17,7 @@ from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
+from marin_scaling.forecast.inference import SizeForInference, size_for_inference
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
@@ -193,33 +194,53 @@ class Fit:
 
     @overload
     def forecast(  # type: ignore[overload-overlap]
-        self, flops: float | str, *, params: float | None = None, tokens: float | None = None
+        self,
+        flops: float | str,
+        *,
+        params: float | None = None,
+        tokens: float | None = None,
+        unique_tokens: float | None = None,
     ) -> Forecast: ...  # one run
 
     @overload
-    def forecast(self, flops: Iterable[float | str]) -> Forecasts: ...  # several
+    def forecast(self, flops: Iterable[float | str], *, unique_tokens: float | None = None) -> Forecasts: ...  # several
 
     def forecast(
-        self, flops: float | str | Iterable[float | str], *, params: float | None = None, tokens: float | None = None
+        self,
+        flops: float | str | Iterable[float | str],
+        *,
+        params: float | None = None,
+        tokens: float | None = None,
+        unique_tokens: float | None = None,
     ) -> Forecast | Forecasts:
         """Forecast compute-optimal runs of one or many budgets (numbers, or texts such as "1e23"), or one run of a given size.
 
+        With `unique_tokens`, a run repeats these where it needs more: repeated tokens count less, and the optimum is larger.
         `FitRefused` if no law was fitted; `UsageError` for invalid FLOPs, or for params and tokens that cost other FLOPs than
         stated.
         """
         if isinstance(flops, str) or np.ndim(flops) == 0:  # type: ignore[arg-type]
-            return self._forecast_one(_flops(flops), params=params, tokens=tokens)
+            return self._forecast_one(_flops(flops), params=params, tokens=tokens, unique_tokens=unique_tokens)
         if params is not None or tokens is not None:
             raise UsageError(
                 "A list of FLOPs cannot be combined with params and tokens, which describe one run.",
                 fix="Give one number of FLOPs, or a table of runs: fit.predict(frame).",
             )
-        return Forecasts(forecasts=tuple(self._forecast_one(_flops(each)) for each in flops))  # type: ignore[union-attr]
+        budgets = [_flops(each) for each in flops]  # type: ignore[union-attr]
+        return Forecasts(forecasts=tuple(self._forecast_one(each, unique_tokens=unique_tokens) for each in budgets))
 
-    def _forecast_one(self, flops: float, *, params: float | None = None, tokens: float | None = None) -> Forecast:
+    def _forecast_one(
+        self,
+        flops: float,
+        *,
+        params: float | None = None,
+        tokens: float | None = None,
+        unique_tokens: float | None = None,
+    ) -> Forecast:
         if params is not None and tokens is not None:
             self._require_same_flops(flops, params=_number(params, "params"), tokens=_number(tokens, "tokens"))
-        return forecast(self.result, flops=flops, params=params, tokens=tokens)
+        unique = None if unique_tokens is None else _number(unique_tokens, "unique tokens")
+        return forecast(self.result, flops=flops, params=params, tokens=tokens, unique_tokens=unique)
 
     def _require_same_flops(self, flops: float, *, params: float, tokens: float) -> None:
         [target] = target_runs(self.result, _wanted([(params, tokens)]))
@@ -233,6 +254,7 @@ class Fit:
     def predict(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Forecast each row of a table with `params` and `tokens` (or `flops` for the compute-optimal run).
 
+        A column `epochs` or `unique_tokens` marks runs that repeat data.
         Return the columns of `Forecasts.frame` with the index of `runs`. `RunTableError` names row and column of an invalid
         number; `FitRefused` for a law that cannot forecast these sizes.
         """
@@ -252,6 +274,14 @@ class Fit:
         wanted = _wanted(zip(*(each.ravel().tolist() for each in sizes), strict=True))
         medians = [each.median for each in forecast_runs(self.result, target_runs(self.result, wanted))]
         return medians[0] if sizes[0].ndim == 0 else np.reshape(medians, sizes[0].shape)
+
+    def size_for_inference(
+        self, flops: float | str, *, inference_tokens: float, unique_tokens: float | None = None
+    ) -> SizeForInference:
+        """Return the size with the fewest FLOPs of training and inference at the loss of a compute-optimal run of `flops`."""
+        return size_for_inference(
+            self.result, flops=_flops(flops), inference_tokens=inference_tokens, unique_tokens=unique_tokens
+        )
 
     def samples(self, flops: float | str) -> Array:
         """Return equally likely losses of a compute-optimal run: (draw,)."""

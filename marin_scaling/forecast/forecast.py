@@ -19,7 +19,9 @@ from marin_scaling.fitting.law import DEFAULT_LAW, Law, LossDraws, Targets
 from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
-from marin_scaling.laws import Array, frontier_loss, surface_loss
+from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
+from marin_scaling.run.audit import MOST_EPOCHS
+from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_flops, unit_of
 
@@ -60,12 +62,23 @@ BAND_NOTES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models)."""
+    """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models).
+
+    `unique_tokens` are those that the run repeats, None if all its tokens are new. `is_optimal` is True for an optimum that
+    they limit.
+    """
 
     flops: float
     params: float
     tokens: float
     active_params: float
+    unique_tokens: float | None = None
+    is_optimal: bool = False
+
+    @property
+    def worth(self) -> float:
+        """Effective tokens as a share of the trained ones; 1 for new tokens."""
+        return 1.0 if self.unique_tokens is None else _worth(self.tokens, self.unique_tokens)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,7 +89,7 @@ class Forecast:
     uncertainty, None if not estimated; `band_notes` describe them. `extrapolation` is the ratio of `flops` to the largest
     fitted run or budget. `optimal` is True for a compute-optimal size, and `params_interval` is the interval of its active
     parameters. `mis_sizing` is the relative increase of the loss for half or double the parameters at the same compute.
-    `by_law` are the medians of the laws that are averaged.
+    `by_law` are the medians of the laws that are averaged. `unique_tokens` are those that the run repeats, None if all are new.
     """
 
     flops: float
@@ -93,6 +106,12 @@ class Forecast:
     mis_sizing: tuple[float, float] | None
     unit: str = ""
     by_law: Mapping[str, float] = field(default_factory=dict)
+    unique_tokens: float | None = None
+
+    @property
+    def effective_tokens(self) -> float:
+        """Number of new tokens that are worth as much as those of the run."""
+        return self.tokens if self.unique_tokens is None else self.tokens * _worth(self.tokens, self.unique_tokens)
 
     @property
     def tokens_per_param(self) -> float:
@@ -135,11 +154,18 @@ class Forecast:
 
 
 def forecast(
-    result: FitResult, *, flops: float, params: float | None = None, tokens: float | None = None, seed: int | None = None
+    result: FitResult,
+    *,
+    flops: float,
+    params: float | None = None,
+    tokens: float | None = None,
+    unique_tokens: float | None = None,
+    seed: int | None = None,
 ) -> Forecast:
     """Forecast the loss of a run of `flops`; `seed` is the fit's own unless given.
 
-    The run is compute-optimal unless `params` and `tokens` are given. `FitRefused` if the fit has no law to extrapolate, knows
+    The run is compute-optimal unless `params` and `tokens` are given. With `unique_tokens`, it repeats these where it needs
+    more, and its optimal size is the best one under this limit. `FitRefused` if the fit has no law to extrapolate, knows
     only compute-optimal runs, or has no useful forecast at `flops`; `UsageError` for an invalid number.
 
     >>> from marin_scaling.fitting.fit import fit
@@ -153,26 +179,45 @@ def forecast(
     """
     if params is None and tokens is None:
         _check(result, flops)
-        return forecast_runs(result, [optimal_target(result, flops)], seed=seed)[0]
+        return forecast_runs(result, [optimal_target(result, flops, unique_tokens=unique_tokens)], seed=seed)[0]
     if params is None or tokens is None:
         raise UsageError("A size needs both params and tokens.", fix="Give both, or neither.")
-    return forecast_runs(result, [Target(flops=flops, params=params, tokens=tokens, active_params=params)], seed=seed)[0]
+    target = Target(flops=flops, params=params, tokens=tokens, active_params=params, unique_tokens=unique_tokens)
+    return forecast_runs(result, [target], seed=seed)[0]
 
 
 def targets_of(rows: pd.DataFrame) -> list[Target]:
-    """Return the rows of a table with `flops`, `params`, `tokens` and `active_params` as targets."""
-    columns = (rows[name].astype(float) for name in ("flops", "params", "tokens", "active_params"))
+    """Return the rows of a table with `flops`, `params`, `tokens`, `active_params` and perhaps `unique_tokens` as targets."""
+    columns = [rows[name].astype(float) for name in ("flops", "params", "tokens", "active_params")]
+    unique = rows["unique_tokens"].astype(float) if "unique_tokens" in rows else [None] * len(rows)
     return [
-        Target(flops=flops, params=params, tokens=tokens, active_params=active)
-        for flops, params, tokens, active in zip(*columns, strict=True)
+        Target(flops=flops, params=params, tokens=tokens, active_params=active, unique_tokens=each)
+        for flops, params, tokens, active, each in zip(*columns, unique, strict=True)
     ]
 
 
-def optimal_target(result: FitResult, flops: float) -> Target:
-    """Return the compute-optimal run of a budget, as sparse as the larger runs of the table."""
-    active = result.allocation.params_at(flops)
+def optimal_target(result: FitResult, flops: float, *, unique_tokens: float | None = None) -> Target:
+    """Return the compute-optimal run of a budget, as sparse as the larger runs of the table.
+
+    If the budget pays for more than `unique_tokens`, it is the best size of a run that repeats them.
+    """
+    active = _optimal_params(result, flops, unique_tokens)
     total = active * (sparsity_of(result.frame) if result.law.knows_any_size else 1.0)
-    return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
+    tokens = result.allocation.tokens_for(flops, params=active)
+    return Target(flops=flops, params=total, tokens=tokens, active_params=active, unique_tokens=unique_tokens, is_optimal=True)
+
+
+def _optimal_params(result: FitResult, flops: float, unique_tokens: float | None) -> float:
+    if unique_tokens is None:
+        return result.allocation.params_at(flops)
+    _require_number(unique_tokens, "unique tokens")
+    if result.allocation.tokens_at(flops) > unique_tokens:
+        _require_known_sizes(result, flops, unique_tokens)
+    return result.allocation.params_on(unique_tokens, flops=flops, law=result.law)
+
+
+def _worth(tokens: float, unique_tokens: float) -> float:
+    return float(effective_tokens(tokens, unique_tokens=unique_tokens)) / tokens
 
 
 def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | None = None) -> list[Forecast]:
@@ -180,6 +225,8 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     for target in targets:
         for name in ("flops", "params", "tokens", "active_params"):
             _require_number(getattr(target, name), name)
+        if target.unique_tokens is not None:
+            _require_number(target.unique_tokens, "unique tokens")
     for flops in dict.fromkeys(target.flops for target in targets):
         _check(result, flops)
     if not targets:
@@ -192,10 +239,11 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     return [_summary(result, *each) for each in zip(targets, values, bands, by_law, strict=True)]
 
 
-def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
+def samples(result: FitResult, *, flops: float, unique_tokens: float | None = None, seed: int | None = None) -> Array:
     """Return equally likely losses of a compute-optimal run of `flops`: (draw,)."""
     _check(result, flops)
-    return _draws(result, [optimal_target(result, flops)], seed=result.seed if seed is None else seed).losses[:, 0]
+    target = optimal_target(result, flops, unique_tokens=unique_tokens)
+    return _draws(result, [target], seed=result.seed if seed is None else seed).losses[:, 0]
 
 
 def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...] = (0.05, 0.5, 0.95)) -> Array:
@@ -210,7 +258,9 @@ def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDr
     flops, params, tokens, active = (
         np.array([getattr(target, name) for target in targets]) for name in ("flops", "params", "tokens", "active_params")
     )
-    return result.law.draws(Targets(flops=flops, params=active, tokens=tokens, total_params=params), seed=seed)
+    worth = np.array([target.worth for target in targets])
+    wanted = Targets(flops=flops * worth, params=active, tokens=tokens * worth, total_params=params)
+    return result.law.draws(wanted, seed=seed)
 
 
 def _summary(
@@ -219,7 +269,8 @@ def _summary(
     quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
     _require_positive(quantiles, result, target.flops)
     _require_narrower_than_the_runs(quantiles, result, target)
-    optimal = target.active_params == result.allocation.params_at(target.flops)
+    unlimited = target.active_params == result.allocation.params_at(target.flops)
+    optimal = unlimited or target.is_optimal
     return Forecast(
         flops=target.flops,
         params=target.params,
@@ -231,17 +282,21 @@ def _summary(
         band_notes=BAND_NOTES if result.law.is_calibrated else UNCALIBRATED_BAND_NOTES,
         extrapolation=target.flops / result.largest_flops,
         optimal=optimal,
-        params_interval=result.allocation.params_interval(target.flops) if optimal else None,
+        params_interval=result.allocation.params_interval(target.flops) if unlimited else None,
         mis_sizing=_mis_sizing(result.law, target) if optimal else None,
         unit=unit_of(result.metric),
         by_law=by_law,
+        unique_tokens=target.unique_tokens,
     )
 
 
 def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
     """Return the relative increase of the loss for half, and for double, the parameters at the same compute."""
     factors = np.array([1.0, 0.5, 2.0])
-    log_losses = law.log_losses(params=target.active_params * factors, tokens=target.tokens / factors)
+    tokens = target.tokens / factors
+    if target.unique_tokens is not None:
+        tokens = effective_tokens(tokens, unique_tokens=target.unique_tokens)
+    log_losses = law.log_losses(params=target.active_params * factors, tokens=tokens)
     if log_losses is None:
         return None
     rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
@@ -299,16 +354,20 @@ def other_sparsity(result: FitResult, forecast: Forecast) -> str:
 
 
 def repeated_data(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that a forecast's tokens exceed the unique tokens of the runs, or ""."""
-    if "epochs" not in result.frame:
+    """Return the warning that a forecast takes tokens for new that the runs repeat, or repeats them very often, or ""."""
+    at, unique = f"forecast at {forecast.flops:.3g} FLOPs", forecast.unique_tokens
+    if unique is not None:
+        epochs = forecast.tokens / unique
+        rough = f"beyond {MOST_EPOCHS:g} the count of effective tokens is rough, and the loss can rise"
+        return f"{at}: {epochs:.3g} epochs of {unique:.3g} unique tokens; {rough}" if epochs > MOST_EPOCHS else ""
+    if not repeats_data(result.frame):
         return ""
-    unique = float((result.frame["tokens"] / result.frame["epochs"]).max())
-    repeated = bool((result.frame["epochs"] > 1).any())
-    if not repeated or forecast.tokens <= unique:
+    known = float((result.frame["trained_tokens"] / result.frame["epochs"]).max())
+    if forecast.tokens <= known:
         return ""
     return (
-        f"forecast at {forecast.flops:.3g} FLOPs: {forecast.tokens:.3g} tokens are {forecast.tokens / unique:.3g} epochs of "
-        f"the {unique:.3g} unique ones, which the law counts as new"
+        f"{at}: its {forecast.tokens:.3g} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of the {known:.3g} "
+        f"unique ones of the runs: --unique-tokens {known:.3g}"
     )
 
 
@@ -348,6 +407,16 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
                 why="A frontier law knows only the best loss of each budget.",
                 fix="Fit the default law, or forecast the compute-optimal run of that budget.",
             )
+
+
+def _require_known_sizes(result: FitResult, flops: float, unique_tokens: float) -> None:
+    if not result.law.knows_any_size:
+        raise FitRefused(
+            f"{result.source}: the optimum at {flops:.3g} FLOPs repeats {unique_tokens:.3g} unique tokens, and the law "
+            f"{result.law.name} does not know other sizes.",
+            why="A frontier law knows only the best loss of each budget.",
+            fix="Fit the default law, or leave --unique-tokens out.",
+        )
 
 
 def _require_number(value: float, name: str) -> None:
@@ -391,11 +460,17 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
     """Return medians for the target of a forecast under other reasonable choices, the forecast itself first.
 
     The choices are each law alone, the frontier through skewed bowls, pinned asymptotes in the law's interval, outliers at full
-    weight, and (under the law of the fit) each budget left out, and the smallest ones. Frontier laws and pinned asymptotes are
-    skipped for sizes that are not compute-optimal.
+    weight, repeated tokens as new ones, and (under the law of the fit) each budget left out, and the smallest ones. Frontier
+    laws and pinned asymptotes are skipped for sizes that are not compute-optimal.
     """
-    target = Target(flops=forecast.flops, params=forecast.params, tokens=forecast.tokens, active_params=forecast.active_params)
-    choices = list(_choices(result, target, optimal=forecast.optimal))
+    target = Target(
+        flops=forecast.flops,
+        params=forecast.params,
+        tokens=forecast.tokens,
+        active_params=forecast.active_params,
+        unique_tokens=forecast.unique_tokens,
+    )
+    choices = list(_choices(result, target, optimal=forecast.optimal and target.worth == 1))
     return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
 
 
@@ -411,6 +486,9 @@ def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Ch
         yield DEFAULT_LAW, partial(_median, result, target, _by(result, DEFAULT_LAW))
     for name, law in result.law.variants():
         yield name, partial(_forecast_median, replace(result, law=law), target)
+    if result.has_effective_tokens:
+        as_new = partial(_median, result, replace(target, unique_tokens=None), result.refit, _as_trained(result.frame))
+        yield "repeated tokens counted as new", as_new
     budgets = sorted(result.frame["budget_flops"].unique())
     if 3 < len(budgets) <= _MOST_BUDGETS:
         for budget in budgets:
@@ -418,6 +496,11 @@ def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Ch
     if len(budgets) > 4:
         half = budgets[: len(budgets) // 2]
         yield _without(result, target, half, f"without the {len(half)} smallest of {len(budgets)} budgets")
+
+
+def _as_trained(frame: pd.DataFrame) -> pd.DataFrame:
+    trained = frame.assign(tokens=frame["trained_tokens"], flops=frame["trained_flops"])
+    return trained.drop(columns=["epochs", "trained_tokens", "trained_flops"])
 
 
 def _row(choice: Choice) -> SensitivityRow:
@@ -479,7 +562,7 @@ def _skewed_median(result: FitResult, target_flops: float) -> float:
 def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
     tokens, loss = (_column(result.frame, name) for name in ("tokens", "loss"))
     predict = form(params=size_column(result.frame), tokens=tokens, loss=loss)
-    return float(predict(params=target.active_params, tokens=target.tokens))
+    return float(predict(params=target.active_params, tokens=target.tokens * target.worth))
 
 
 _SURFACES: dict[str, Callable[..., Callable[..., Array]]] = {

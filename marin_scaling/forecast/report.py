@@ -14,7 +14,7 @@ from marin_scaling.fitting.optima import FrontierPoint, has_bowl
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
 from marin_scaling.forecast.forecast import Forecast, far_optimum, implausible, laws_disagree, other_sparsity, repeated_data
-from marin_scaling.laws import FARTHEST_CHECKED
+from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import Exclusion, name_some
 from marin_scaling.run.table import BUDGET_SPAN
@@ -68,6 +68,7 @@ def forecast_document(
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
         "warnings": [*result.warnings, *_warnings(result, forecasts, tested)],
         **({"backtest": backtest_scores(tested)} if tested else {}),
+        **({"effective_tokens": _effective_tokens(result)} if result.has_effective_tokens else {}),
         "column_mapping": dict(result.column_mapping),
         "runs_used": len(result.frame),
         "seed": result.seed,
@@ -111,6 +112,7 @@ def _prediction(forecast: Forecast) -> dict[str, Any]:
         "params": forecast.params,
         "active_params": forecast.active_params,
         "tokens": forecast.tokens,
+        **_repetition(forecast),
         "tokens_per_param": forecast.tokens_per_param,
         "optimal": forecast.optimal,
         "params_interval": None if forecast.params_interval is None else list(forecast.params_interval),
@@ -124,9 +126,33 @@ def _prediction(forecast: Forecast) -> dict[str, Any]:
     }
 
 
+def _repetition(forecast: Forecast) -> dict[str, float]:
+    unique = forecast.unique_tokens
+    return {} if unique is None else {"unique_tokens": unique, "effective_tokens": forecast.effective_tokens}
+
+
+def _effective_tokens(result: FitResult) -> dict[str, Any]:
+    """Return how the repeated tokens of the runs were counted."""
+    share = result.frame["tokens"] / result.frame["trained_tokens"]
+    return {
+        "formula": "Muennighoff et al. 2023, eq. 5",
+        "repetitions": REPETITIONS,
+        "runs": int((share < 1).sum()),
+        "least_share": float(share.min()),
+    }
+
+
 def _runs_text(result: FitResult) -> str:
     lines = [f"{result.source}: {len(result.frame)} runs used, {len(result.excluded)} left out; metric {result.metric}"]
     renamed = [f"{theirs} as {ours}" for ours, theirs in result.column_mapping.items() if ours != theirs]
+    if result.has_effective_tokens:
+        counted_as = _effective_tokens(result)
+        lines.append(
+            wrapped(
+                f"effective tokens: {counted_as['runs']} runs repeat data; their tokens and FLOPs count by what they are worth "
+                f"in new tokens, {counted_as['least_share']:.2%} or more of those trained ({counted_as['formula']})"
+            )
+        )
     return "\n".join([*lines, *([wrapped("columns: " + ", ".join(renamed))] if renamed else [])])
 
 
@@ -241,10 +267,14 @@ def _size_lines(forecast: Forecast) -> list[str]:
     if forecast.params_interval:
         size += " [{}, {}]".format(*map(format_count, forecast.params_interval))
     size += f", D{star} {format_count(forecast.tokens)} tokens, {forecast.tokens_per_param:.3g} tokens per parameter"
+    sizes = [size]
+    if forecast.unique_tokens is not None and forecast.tokens > forecast.unique_tokens:
+        epochs, worth = forecast.tokens / forecast.unique_tokens, format_count(forecast.effective_tokens)
+        sizes.append(f"  {epochs:.3g} epochs of {format_count(forecast.unique_tokens)} unique tokens, worth {worth} new ones")
     if forecast.mis_sizing is None:
-        return [size]
+        return sizes
     half, double = forecast.mis_sizing
-    return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
+    return [*sizes, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:

@@ -1,7 +1,7 @@
 """Tables of runs to forecast: `params` and `tokens` of each, or `flops` alone for the compute-optimal run of that budget.
 
-Optional columns are `run`, `active_params` for sparse models, and `flops` in addition to sizes (default: the cost of such runs
-in the fitted table).
+Optional columns are `run`, `active_params` for sparse models, `flops` in addition to sizes (default: the cost of such runs in
+the fitted table), and `epochs` or `unique_tokens` for runs that repeat data.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from marin_scaling.errors import RunTableError
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.run.cells import has_many_per_cell
-from marin_scaling.run.columns import map_columns
+from marin_scaling.run.columns import map_columns, unit_of_name
 from marin_scaling.run.numbers import BadCells, read_numbers
+from marin_scaling.run.table import UNIQUE_TOKENS
 from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from marin_scaling.fitting.result import FitResult
 
-_NUMBERS = ("flops", "params", "tokens", "active_params")
+_NUMBERS = ("flops", "params", "tokens", "active_params", "epochs")
 _WHY = "A run is forecast from its parameters and tokens, or from its FLOPs as the compute-optimal run."
 _FIX = "Name columns params and tokens, or flops, and give every row positive, finite numbers, counted one by one."
 
@@ -39,6 +40,15 @@ class WantedRun:
     params: float | None = None
     tokens: float | None = None
     active_params: float | None = None
+    epochs: float | None = None
+    unique_tokens: float | None = None
+
+    @property
+    def repeated(self) -> float | None:
+        """Number of unique tokens, None if all are new."""
+        if self.unique_tokens or not (self.tokens and self.epochs and self.epochs > 1):
+            return self.unique_tokens
+        return self.tokens / self.epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +76,10 @@ def _targets(raw: RawTable) -> WantedRuns:
     mapping = map_columns(raw, chosen={}, required=())
     bad = BadCells(raw, raw.places, why=_WHY, fix=_FIX)
     columns = {name: _column(raw, mapping[name], bad=bad) for name in _NUMBERS if name in mapping}
+    others = (name for name in raw.column_names() if name not in mapping.values() and UNIQUE_TOKENS.search(name))
+    if unique := next(others, None):
+        unit = unit_of_name("tokens", unique)
+        columns["unique_tokens"] = [cell and cell * unit for cell in _column(raw, unique, bad=bad)]
     bad.refuse()
     if not ({"params", "tokens"} <= columns.keys() or "flops" in columns):
         _refuse(f"{raw.name} has the columns {', '.join(raw.column_names())}: neither params and tokens nor flops.")
@@ -74,7 +88,9 @@ def _targets(raw: RawTable) -> WantedRuns:
         for row, place in enumerate(raw.places)
     ]
     sized = [row for row in rows if row.params and row.tokens]
-    sizes = pd.DataFrame([(row.params, row.tokens) for row in sized], columns=["params", "tokens"], dtype=np.float64)
+    cells = [(row.params, row.tokens, row.repeated or row.tokens) for row in sized]
+    sizes = pd.DataFrame(cells, columns=["params", "tokens", "unique"], dtype=np.float64)
+    sizes = sizes.assign(epochs=sizes["tokens"] / sizes.pop("unique"))
     return WantedRuns(runs=tuple(rows), swept=has_many_per_cell(sizes))
 
 
@@ -127,14 +143,14 @@ def _cost(result: FitResult, params: float, tokens: float) -> float:
 def _target(result: FitResult, run: WantedRun) -> Target:
     if run.params is None or run.tokens is None:
         assert run.flops is not None  # checked by `_wanted`
-        return optimal_target(result, run.flops)
+        return optimal_target(result, run.flops, unique_tokens=run.repeated)
     active = run.active_params or run.params
     flops = run.flops or _cost(result, active, run.tokens)
-    return Target(flops=flops, params=run.params, tokens=run.tokens, active_params=active)
+    return Target(flops=flops, params=run.params, tokens=run.tokens, active_params=active, unique_tokens=run.repeated)
 
 
 def _wanted(numbers: Mapping[str, float | None], *, where: str) -> WantedRun:
-    run = WantedRun(**{name: numbers.get(name) for name in _NUMBERS})
+    run = WantedRun(**numbers)
     if not (run.params and run.tokens) and not run.flops:
         _refuse(f"{where} has neither params and tokens nor flops.")
     return run

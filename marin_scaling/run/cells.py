@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 NEARNESS = {"params": 0.005, "active_params": 0.005, "tokens": 0.015, "flops": 0.03, "epochs": 0.01}
 """Relative difference up to which two numbers are one. Whole batches move tokens by up to 1 %, and FLOPs with them."""
 
+ONE_EPOCH = 1.01
+"""Largest number of epochs that counts as one."""
+
 _WIDEST = 3.0
 """A chain of near numbers is one level if it spans at most this many times the nearness; of a wider one, equal numbers are."""
 
@@ -44,6 +47,11 @@ _LEAST_CELLS = 5
 _MOST_ROWS = 2000
 """Runs that the test of a column takes: cells up to this many runs."""
 _MOST_LABELS = 64
+
+
+def repeats_data(frame: pd.DataFrame) -> bool:
+    """Return True if any run of a table was trained for more than one epoch."""
+    return "epochs" in frame and bool((frame["epochs"] > ONE_EPOCH).any())
 
 
 def cells_of(frame: pd.DataFrame) -> NDArray[np.int64]:
@@ -129,12 +137,12 @@ def _falls(curve: pd.DataFrame) -> bool:
 
 
 def _share_levels(frame: pd.DataFrame, curves: Sequence[pd.DataFrame]) -> bool:
-    """Return True if half of the rows lie on levels of FLOPs with other sizes: an isoFLOP grid, not checkpoints."""
+    """Return True if half of the earlier rows lie on levels of FLOPs with other sizes: an isoFLOP grid, not checkpoints."""
     if "flops" not in frame:
         return False
     levels = _levels(np.log(frame["flops"].to_numpy(dtype=np.float64)), NEARNESS["flops"])
     sizes = frame["params"].groupby(levels).transform("nunique").to_numpy()
-    rows = np.concatenate([curve.index.to_numpy() for curve in curves])
+    rows = np.concatenate([curve.index[:-1].to_numpy() for curve in curves])
     return bool(np.mean(sizes[rows] >= _LEAST_ON_LEVEL) >= _MOST_ON_LEVELS)
 
 
