@@ -18,6 +18,7 @@ from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
 from marin_scaling.run.cells import ONE_EPOCH, repeats_data
 from marin_scaling.run.columns import COLUMNS, Column
+from marin_scaling.run.groups import evenly_spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,15 +248,6 @@ def least_absolute_surface(x: Array, y: Array, target: Array) -> Array:
         coefficients = np.linalg.lstsq(terms * root[:, None], heights * root, rcond=None)[0]
         weights = 1 / np.maximum(np.abs(heights - terms @ coefficients), 1e-6)
     return np.asarray(design @ coefficients)
-
-
-_MOST_RUNS = 4000
-"""Runs that a surface is fitted to, evenly spread over a larger table."""
-
-
-def evenly_spread(count: int) -> NDArray[np.int64]:
-    """Return the positions of at most 4,000 of `count` runs: (run,)."""
-    return np.unique(np.linspace(0, count - 1, min(count, _MOST_RUNS)).astype(np.int64))
 
 
 def quadratic_in(x: Array, y: Array) -> Array:

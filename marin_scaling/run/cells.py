@@ -116,7 +116,7 @@ def find_checkpoints(
     if not curves:
         return {}, []
     names = [stems[curve.index[-1]] for curve in curves]
-    has_steps = any(spelled(str(name)) in _STEPS for name in others.columns)
+    has_steps = not {spelled(str(name)) for name in others.columns}.isdisjoint(map(spelled, STEP_NAMES))
     if is_chosen or has_steps or (_RUN_NAMES.search(spelled(column)) and not _share_levels(frame, curves)):
         return {
             int(row): f"a checkpoint of {name}, whose row with the most tokens ({curve['tokens'].iloc[-1]:.4g}) is kept"
@@ -126,9 +126,6 @@ def find_checkpoints(
     message = f"several rows of one size, at growing tokens and falling loss, are called {joined(names, most=_MANY)}"
     fix = f"Checkpoints of one run? --column {shlex.quote(quoted(f'run={column}'))} keeps the last row of each"
     return {}, [warning("checkpoints", column, f"{message}. {fix}")]
-
-
-_STEPS = {spelled(name) for name in STEP_NAMES}
 
 
 def _falls(curve: pd.DataFrame) -> bool:

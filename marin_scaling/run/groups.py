@@ -22,7 +22,6 @@ from scipy.special import stdtrit
 from marin_scaling.findings import Finding, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
-from marin_scaling.run.audit import evenly_spread
 from marin_scaling.run.cells import Sweep, cells_of, numbers_in
 from marin_scaling.units import format_flops
 
@@ -104,6 +103,15 @@ def shifted_groups(columns: pd.DataFrame, *, height: Array, coordinates: Sequenc
             found.append(_shift(name, labels, member, height, surface, pairs=pairs))
     clear = [(score, group) for each in found if each is not None for score, group in [each] if group.shift >= least]
     return [group for _, group in sorted(clear, key=lambda pair: -pair[0])]
+
+
+_MOST_RUNS = 4000
+"""Runs that a surface is fitted to, evenly spread over a larger table."""
+
+
+def evenly_spread(count: int) -> NDArray[np.int64]:
+    """Return the positions of at most 4,000 of `count` runs: (run,)."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST_RUNS)).astype(np.int64))
 
 
 def _is_grouping(member: NDArray[np.intp], count: int) -> bool:

@@ -22,6 +22,7 @@ from marin_scaling.run.audit import (
     name_some,
     quadratic_in,
 )
+from marin_scaling.run.groups import evenly_spread
 from marin_scaling.run.size_units import LOSS_UNITS, unit_named
 
 if TYPE_CHECKING:
