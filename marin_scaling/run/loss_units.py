@@ -17,7 +17,6 @@ from marin_scaling.printable import quoted
 from marin_scaling.run.audit import (
     LEAST_RUNS_OF_SURFACE,
     drop_options,
-    evenly_spread,
     least_absolute_surface,
     name_some,
     quadratic_in,
