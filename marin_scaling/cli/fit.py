@@ -17,13 +17,21 @@ TABLE = typer.Argument(
 )
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the compute-optimal run of this budget; repeatable.")
 _PREDICT_RUNS = typer.Option(
-    None, "--predict-runs", metavar="TARGETS", help="Forecast each run of this table, given by params and tokens, or by flops."
+    None,
+    "--predict-runs",
+    metavar="TARGETS",
+    help="Forecast the runs of this table, given by params and tokens, or by flops; compare their losses.",
 )
 COLUMN = typer.Option(
-    [], "--column", metavar="OURS=THEIRS", help="Map a column, as in loss=eval/loss, or compute it, as in flops=6ND."
+    [],
+    "--column",
+    metavar="OURS=THEIRS",
+    help="Map a column, as in loss=eval/loss, or compute missing cells, as in flops=6ND.",
 )
 UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
-WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Use only the runs with this value in a column.")
+WHERE = typer.Option(
+    [], "--where", metavar="COLUMN=VALUE", help="Use only the runs with this value in a column, as in model=llama*."
+)
 ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run that the audit would drop; repeatable.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out of the fit; repeatable.")
@@ -74,18 +82,18 @@ def fit_table(
     from marin_scaling.units import parse_flops
 
     budgets = [parse_flops(text) for text in predict]
-    wanted = read_targets(predict_runs) if predict_runs else None
     runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
+    wanted = read_targets(predict_runs, like=runs) if predict_runs else None
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
     forecasts = forecast_runs(result, targets)
     tested = backtest_of_fit(result) if forecasts and result.law.is_calibrated else None
     tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []
     if plot is not None:
-        from marin_scaling.publish.charts import law_chart
+        from marin_scaling.publish.charts import law_chart, outcomes_of
         from marin_scaling.publish.figures import save_chart
 
-        save_chart(law_chart(result, forecasts), plot)
+        save_chart(law_chart(result, forecasts, outcomes=outcomes_of(forecasts)), plot)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 

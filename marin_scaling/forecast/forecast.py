@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,12 +60,17 @@ BAND_NOTES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models)."""
+    """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models).
+
+    `run` is the name in a table of runs to forecast, and `observed` its measured loss, None if unknown.
+    """
 
     flops: float
     params: float
     tokens: float
     active_params: float
+    run: str = ""
+    observed: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -76,7 +81,8 @@ class Forecast:
     uncertainty, None if not estimated; `band_notes` describe them. `extrapolation` is the ratio of `flops` to the largest
     fitted run or budget. `optimal` is True for a compute-optimal size, and `params_interval` is the interval of its active
     parameters. `mis_sizing` is the relative increase of the loss for half or double the parameters at the same compute.
-    `by_law` are the medians of the laws that are averaged.
+    `by_law` are the medians of the laws that are averaged, and `by_formula` is the formula's value at the law's
+    `parameters`, None if unknown. `run` and `observed` are those of the target.
     """
 
     flops: float
@@ -93,11 +99,32 @@ class Forecast:
     mis_sizing: tuple[float, float] | None
     unit: str = ""
     by_law: Mapping[str, float] = field(default_factory=dict)
+    by_formula: float | None = None
+    run: str = ""
+    observed: float | None = None
 
     @property
     def tokens_per_param(self) -> float:
         """Ratio of trained tokens to active parameters."""
         return self.tokens / self.active_params
+
+    @property
+    def error(self) -> float | None:
+        """Relative difference of the median from the observed loss; None if that is unknown."""
+        return None if self.observed is None else self.median / self.observed - 1
+
+    @property
+    def inside_90(self) -> bool | None:
+        """True if the observed loss is in the 90 % interval; None if it is unknown."""
+        low, high = self.interval()
+        return None if self.observed is None else low <= self.observed <= high
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """Return the observed loss with its error and place in the 90 % interval; empty if it is unknown."""
+        if self.observed is None:
+            return {}
+        return {"observed": self.observed, "error": self.error, "inside_90": self.inside_90}
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
         """Return the central interval of this probability; `UsageError` unless its ends are among the quantiles."""
@@ -111,14 +138,18 @@ class Forecast:
         return self.quantiles[min(ends)], self.quantiles[max(ends)]
 
     @property
-    def row(self) -> dict[str, float]:
-        """Return one row of a table: sizes, median, 90 % interval, half-widths by source (NaN if not estimated)."""
+    def row(self) -> dict[str, Any]:
+        """Return one row of a table: sizes, median, 90 % interval, half-widths by source (NaN if not estimated).
+
+        The name of the run, and its observed loss with error and place in the interval, are added where they are known.
+        """
         low, high = self.interval()
         bands = {cause: math.nan if half is None else half for cause, half in self.bands.items()}
         sizes = {
             name: getattr(self, name) for name in ("flops", "params", "active_params", "tokens", "extrapolation", "median")
         }
-        return {**sizes, "q05": low, "q95": high, **bands}
+        named = {"run": self.run} if self.run else {}
+        return {**named, **sizes, "q05": low, "q95": high, **bands, **self.measured}
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -169,7 +200,10 @@ def targets_of(rows: pd.DataFrame) -> list[Target]:
 
 
 def optimal_target(result: FitResult, flops: float) -> Target:
-    """Return the compute-optimal run of a budget, as sparse as the larger runs of the table."""
+    """Return the compute-optimal run of a budget, or one by the runs' own rule if they identify no optimum.
+
+    The run is as sparse as the larger runs of the table.
+    """
     active = result.allocation.params_at(flops)
     total = active * (sparsity_of(result.frame) if result.law.knows_any_size else 1.0)
     return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
@@ -185,11 +219,13 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     if not targets:
         return []
     draws = _draws(result, targets, seed=result.seed if seed is None else seed)
+    by_formula = result.law.formula_losses(_arrays(targets))
+    formulas = [None] * len(targets) if by_formula is None else by_formula.tolist()
     values = np.quantile(draws.losses, LEVELS, axis=0).T  # (target, level)
     widths = {cause: _half_widths(each) for cause, each in draws.causes.items()}  # (target,) each
     bands = [{cause: float(each[column]) for cause, each in widths.items()} for column in range(len(targets))]
     by_law = [{name: float(each[column]) for name, each in draws.by_law.items()} for column in range(len(targets))]
-    return [_summary(result, *each) for each in zip(targets, values, bands, by_law, strict=True)]
+    return [_summary(result, *each) for each in zip(targets, values, bands, by_law, formulas, strict=True)]
 
 
 def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
@@ -207,19 +243,28 @@ def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...]
 def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDraws:
     if not result.law.knows_any_size:
         _require_optimal(result, targets)
+    return result.law.draws(_arrays(targets), seed=seed)
+
+
+def _arrays(targets: Sequence[Target]) -> Targets:
     flops, params, tokens, active = (
         np.array([getattr(target, name) for target in targets]) for name in ("flops", "params", "tokens", "active_params")
     )
-    return result.law.draws(Targets(flops=flops, params=active, tokens=tokens, total_params=params), seed=seed)
+    return Targets(flops=flops, params=active, tokens=tokens, total_params=params)
 
 
 def _summary(
-    result: FitResult, target: Target, values: Array, bands: Mapping[str, float], by_law: Mapping[str, float]
+    result: FitResult,
+    target: Target,
+    values: Array,
+    bands: Mapping[str, float],
+    by_law: Mapping[str, float],
+    by_formula: float | None,
 ) -> Forecast:
     quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
     _require_positive(quantiles, result, target.flops)
     _require_narrower_than_the_runs(quantiles, result, target)
-    optimal = target.active_params == result.allocation.params_at(target.flops)
+    optimal = result.allocation.identified and target.active_params == result.allocation.params_at(target.flops)
     return Forecast(
         flops=target.flops,
         params=target.params,
@@ -235,7 +280,23 @@ def _summary(
         mis_sizing=_mis_sizing(result.law, target) if optimal else None,
         unit=unit_of(result.metric),
         by_law=by_law,
+        by_formula=by_formula,
+        run=target.run,
+        observed=target.observed,
     )
+
+
+def above_optimum(result: FitResult, forecast: Forecast) -> float | None:
+    """Return the relative increase of a forecast's loss over that of N* for the same FLOPs.
+
+    None for N* itself, for runs that identify no N*, and for a law that knows no sizes.
+    """
+    if forecast.optimal or not result.allocation.identified:
+        return None
+    params = np.array([forecast.active_params, result.allocation.params_at(forecast.flops)])
+    tokens = np.array([forecast.tokens, result.allocation.tokens_at(forecast.flops)])
+    log_losses = result.law.log_losses(params=params, tokens=tokens)
+    return None if log_losses is None else float(np.median(np.expm1(log_losses[:, 0] - log_losses[:, 1])))
 
 
 def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
@@ -395,15 +456,16 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
     skipped for sizes that are not compute-optimal.
     """
     target = Target(flops=forecast.flops, params=forecast.params, tokens=forecast.tokens, active_params=forecast.active_params)
-    choices = list(_choices(result, target, optimal=forecast.optimal))
+    of_rule = math.isclose(forecast.active_params, result.allocation.params_at(forecast.flops), rel_tol=1e-9)
+    choices = list(_choices(result, target, of_rule=of_rule))
     return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
 
 
 Choice = tuple[str, Callable[[], float]]
 
 
-def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Choice]:
-    if optimal:
+def _choices(result: FitResult, target: Target, *, of_rule: bool) -> Iterator[Choice]:
+    if of_rule:
         yield from _frontier_choices(result, target)
     for name, form in _SURFACES.items():
         yield f"{name} alone (log-Huber)", partial(_surface_median, result, target, form)

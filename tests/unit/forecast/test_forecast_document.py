@@ -83,6 +83,19 @@ def test_a_sparsity_that_no_run_has_is_a_warning():
     assert any("are 8, those of the runs 4 to 4" in each for each in forecast_document(result, [other])["warnings"])
 
 
+def test_a_forecast_beyond_the_reach_of_the_back_test_names_both_distances(delphi):
+    """Delphi's back-test reaches 16.7x; 3.33x is within, 333x beyond, and the status stays as it is."""
+    result, (near, far) = delphi
+    tested = backtest_of_fit(result)
+    within = forecast(result, flops=1e21)
+    assert not any("back-test" in each for each in forecast_document(result, [within], tested=tested)["warnings"])
+    document = forecast_document(result, [near, far], tested=tested)
+    (found,) = [each for each in document["warnings"] if "back-test" in each]
+    assert "333x" in found
+    assert "16.7x" in found
+    assert document["status"] == FitStatus.USABLE.value
+
+
 def test_a_frontier_law_says_what_it_does_not_estimate():
     """Null with a note, in the document as in the text."""
     result = fit(read_run_table(DELPHI), law="isoflop-frontier")
@@ -134,7 +147,8 @@ def test_the_text_says_what_a_reader_must_know(delphi):
         "81 runs used, 0 left out",
         "optimum of each budget",
         "law: combined",
-        "loss = mean of E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g and",
+        "L = E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g",
+        "formula at the estimates above: 2.",
         "forecast at 1e23 FLOPs (333x the largest budget)",
         "90 % interval [",
         "tokens per parameter",
