@@ -278,7 +278,7 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
         [
             wrapped(
                 f"forecast {f'of {forecast.run} ' if forecast.run else ''}at {_exact(forecast.flops)} FLOPs "
-                f"({forecast.extrapolation:.3g}x the largest budget{far}):"
+                f"({_times(forecast.extrapolation)} the largest budget{far}):"
             ),
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
             *([_observed_line(forecast)] if forecast.observed is not None else []),
@@ -294,6 +294,10 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
 def _observed_line(forecast: Forecast) -> str:
     where = "inside" if forecast.inside_90 else "outside of"
     return f"  observed {forecast.observed:.4f}, {where} the interval; the forecast is off by {forecast.error:+.2%}"
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f}x" if 1e3 <= factor < 1e7 else f"{factor:.3g}x"
 
 
 def _by_law_text(forecast: Forecast) -> str:
@@ -386,10 +390,10 @@ def _beyond_the_test(forecasts: Sequence[Forecast], tested: Backtest) -> str:
     farthest = max(forecasts, key=lambda each: each.extrapolation, default=None)
     if farthest is None or farthest.extrapolation <= max(reach, LEAST_FACTOR):
         return ""
-    used = f"forecast at {farthest.flops:.3g} FLOPs: {farthest.extrapolation:.3g}x the compute of the largest run"
+    used = f"forecast at {farthest.flops:.3g} FLOPs: {_times(farthest.extrapolation)} the compute of the largest run"
     if not tested.points:
         return f"{used}, and no back-test: budgets are too few, or too near each other, to forecast one from smaller ones"
-    return f"{used}; the back-test of this table reached {reach:.3g}x"
+    return f"{used}; the back-test of this table reached {_times(reach)}"
 
 
 def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> str:
