@@ -193,33 +193,53 @@ class Fit:
 
     @overload
     def forecast(  # type: ignore[overload-overlap]
-        self, flops: float | str, *, params: float | None = None, tokens: float | None = None
+        self,
+        flops: float | str,
+        *,
+        params: float | None = None,
+        tokens: float | None = None,
+        unique_tokens: float | None = None,
     ) -> Forecast: ...  # one run
 
     @overload
-    def forecast(self, flops: Iterable[float | str]) -> Forecasts: ...  # several
+    def forecast(self, flops: Iterable[float | str], *, unique_tokens: float | None = None) -> Forecasts: ...  # several
 
     def forecast(
-        self, flops: float | str | Iterable[float | str], *, params: float | None = None, tokens: float | None = None
+        self,
+        flops: float | str | Iterable[float | str],
+        *,
+        params: float | None = None,
+        tokens: float | None = None,
+        unique_tokens: float | None = None,
     ) -> Forecast | Forecasts:
         """Forecast compute-optimal runs of one or many budgets (numbers, or texts such as "1e23"), or one run of a given size.
 
+        With `unique_tokens`, a run repeats these where it needs more: repeated tokens count less, and the optimum is larger.
         `FitRefused` if no law was fitted; `UsageError` for invalid FLOPs, or for params and tokens that cost other FLOPs than
         stated.
         """
         if isinstance(flops, str) or np.ndim(flops) == 0:  # type: ignore[arg-type]
-            return self._forecast_one(_flops(flops), params=params, tokens=tokens)
+            return self._forecast_one(_flops(flops), params=params, tokens=tokens, unique_tokens=unique_tokens)
         if params is not None or tokens is not None:
             raise UsageError(
                 "A list of FLOPs cannot be combined with params and tokens, which describe one run.",
                 fix="Give one number of FLOPs, or a table of runs: fit.predict(frame).",
             )
-        return Forecasts(forecasts=tuple(self._forecast_one(_flops(each)) for each in flops))  # type: ignore[union-attr]
+        budgets = [_flops(each) for each in flops]  # type: ignore[union-attr]
+        return Forecasts(forecasts=tuple(self._forecast_one(each, unique_tokens=unique_tokens) for each in budgets))
 
-    def _forecast_one(self, flops: float, *, params: float | None = None, tokens: float | None = None) -> Forecast:
+    def _forecast_one(
+        self,
+        flops: float,
+        *,
+        params: float | None = None,
+        tokens: float | None = None,
+        unique_tokens: float | None = None,
+    ) -> Forecast:
         if params is not None and tokens is not None:
             self._require_same_flops(flops, params=_number(params, "params"), tokens=_number(tokens, "tokens"))
-        return forecast(self.result, flops=flops, params=params, tokens=tokens)
+        unique = None if unique_tokens is None else _number(unique_tokens, "unique tokens")
+        return forecast(self.result, flops=flops, params=params, tokens=tokens, unique_tokens=unique)
 
     def _require_same_flops(self, flops: float, *, params: float, tokens: float) -> None:
         [target] = target_runs(self.result, _wanted([(params, tokens)]))
@@ -233,9 +253,10 @@ class Fit:
     def predict(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Forecast each row of a table with `params` and `tokens` (or `flops` for the compute-optimal run).
 
-        Columns are read as in the fitted table. Return the columns of `Forecasts.frame` with the index of `runs`, and the name
-        of each run. Where the loss is given, add `observed`, `error` (median / observed - 1) and `inside_90`.
-        `RunTableError` names row and column of an invalid number; `FitRefused` for a law that cannot forecast these sizes.
+        Columns are read as in the fitted table; `epochs` or `unique_tokens` marks runs that repeat data. Return the columns of
+        `Forecasts.frame` with the index of `runs`, and the name of each run. Where the loss is given, add `observed`, `error`
+        (median / observed - 1) and `inside_90`. `RunTableError` names row and column of an invalid number; `FitRefused` for a
+        law that cannot forecast these sizes.
         """
         import pandas as pd
 

@@ -5,6 +5,8 @@ Surface    L(N, D) = E + A N^-alpha + B D^-beta      Hoffmann et al. 2022, eq. 1
 
 E is the irreducible loss, N the parameters, D the trained tokens, L the loss in the unit of the runs. C0 is a reference
 within the data, so that A, the loss above E at C0 FLOPs, never overflows.
+
+Both are laws of new tokens. Repeated tokens count as fewer new ones: `effective_tokens` (Muennighoff et al. 2023, eq. 5).
 """
 
 from __future__ import annotations
@@ -87,3 +89,22 @@ def optimal_params(law: SurfaceLaw, *, flops: float, flops_per_param_token: floa
     """
     balance = (law.alpha * law.A / (law.beta * law.B)) ** (1 / (law.alpha + law.beta))
     return float(balance * (flops / flops_per_param_token) ** (law.beta / (law.alpha + law.beta)))
+
+
+REPETITIONS = 15.387756
+"""R*_D, fitted by Muennighoff et al. (2023, appendix A) to 182 runs of up to 500 epochs: after so many repetitions, a further
+one is worth 1/e of the first."""
+
+
+def effective_tokens(tokens: ArrayLike, *, unique_tokens: ArrayLike) -> Array:
+    """Return the number of new tokens that are worth as much as `tokens` trained on `unique_tokens` different ones.
+
+    With U unique tokens and R = D / U - 1 repetitions, D' = U + U R* (1 - exp(-R / R*)).
+
+    >>> effective_tokens([1e9, 4e9, 16e9, 1e12], unique_tokens=1e9) / 1e9  # four epochs are worth 3.7, infinitely many 16.4
+    array([ 1.        ,  3.72567312, 10.58245698, 16.387756  ])
+    """
+    trained, unique = np.asarray(tokens, dtype=np.float64), np.asarray(unique_tokens, dtype=np.float64)
+    repetitions = np.maximum(trained / unique - 1, 0.0)
+    worth = unique * (1 + REPETITIONS * -np.expm1(-repetitions / REPETITIONS))
+    return np.asarray(np.where(repetitions > 0, worth, trained))

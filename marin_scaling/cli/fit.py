@@ -22,6 +22,12 @@ _PREDICT_RUNS = typer.Option(
     metavar="TARGETS",
     help="Forecast the runs of this table, given by params and tokens, or by flops; compare their losses.",
 )
+_UNIQUE_TOKENS = typer.Option(
+    None,
+    "--unique-tokens",
+    metavar="TOKENS",
+    help="Tokens of different text, such as 5e11: forecasts of --predict that need more repeat them.",
+)
 COLUMN = typer.Option(
     [],
     "--column",
@@ -46,6 +52,7 @@ def fit_table(
     table: Path = TABLE,
     predict: list[str] = _PREDICT,
     predict_runs: Path | None = _PREDICT_RUNS,
+    unique_tokens: float | None = _UNIQUE_TOKENS,
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
@@ -82,10 +89,12 @@ def fit_table(
     from marin_scaling.units import parse_flops
 
     budgets = [parse_flops(text) for text in predict]
+    _require_budget(budgets, unique_tokens)
     runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     wanted = read_targets(predict_runs, like=runs) if predict_runs else None
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
-    targets = [optimal_target(result, flops) for flops in budgets] + (target_runs(result, wanted) if wanted else [])
+    targets = [optimal_target(result, flops, unique_tokens=unique_tokens) for flops in budgets]
+    targets += target_runs(result, wanted) if wanted else []
     forecasts = forecast_runs(result, targets)
     tested = backtest_of_fit(result) if forecasts and result.law.is_calibrated else None
     tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []
@@ -105,6 +114,16 @@ def fit_table(
             *([f"figure: {plot}"] if plot else []),
         ]
         typer.echo("\n\n".join(parts))
+
+
+def _require_budget(budgets: list[float], unique_tokens: float | None) -> None:
+    from marin_scaling.errors import UsageError
+
+    if unique_tokens is not None and not budgets:
+        raise UsageError(
+            f"--unique-tokens {unique_tokens:g} is for the runs of --predict, and none is given.",
+            fix="Add --predict FLOPS; rows of --predict-runs have a column epochs or unique_tokens.",
+        )
 
 
 def chosen_law(text: str) -> str | LawKind:

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fitting.law import refuse
+from marin_scaling.fitting.law import Law, Targets, refuse
 from marin_scaling.fitting.optima import DrawnPoints
 from marin_scaling.fitting.posterior import SurfacePosterior
-from marin_scaling.laws import Array
+from marin_scaling.laws import Array, effective_tokens
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
+_SIZES_TRIED, _OPTIMUM_OFF = 400, 4.0
+"""Sizes compared for an optimum of repeated tokens, and the factor by which a law's own optimum may be off N* of the bowls."""
 LEAST_BOWLS = 3
 """Degrees of freedom below which no interval is given: a line through two points has no residual."""
 
@@ -75,6 +77,23 @@ class Allocation:
         """Return the tokens that a budget pays for with a model of this size."""
         return float(flops / (self.cost.at(np.array([params]))[0] * params))
 
+    def params_on(self, unique_tokens: float, *, flops: float, law: Law) -> float:
+        """Return the compute-optimal parameters for a budget if only so many tokens are unique: N*, or more.
+
+        N* grows by the factor by which the law's own optimum does, and at most until no token is repeated.
+        """
+        unlimited, epochs = self.params_at(flops), self.tokens_at(flops) / unique_tokens
+        if epochs <= 1:
+            return unlimited
+        params = unlimited * np.geomspace(1 / _OPTIMUM_OFF, epochs * _OPTIMUM_OFF, _SIZES_TRIED)
+        tokens = flops / (self.cost.at(params) * params)
+        worth = effective_tokens(tokens, unique_tokens=unique_tokens)
+        best, on_unique = (
+            float(params[np.argmin(_medians(law, flops=flops * each / tokens, params=params, tokens=each))])
+            for each in (tokens, worth)
+        )
+        return unlimited * min(max(on_unique / best, 1.0), epochs)
+
     def params_interval(self, flops: float, *, share: float = 0.9) -> tuple[float, float] | None:
         """Return the central interval of N*, None if its uncertainty is unknown."""
         from scipy.special import stdtrit
@@ -85,6 +104,14 @@ class Allocation:
         deviation = math.hypot(self.level_deviation, away * self.exponent_deviation)
         factor = math.exp(min(float(stdtrit(self.freedom, 0.5 + share / 2)) * deviation, 100.0))
         return self.params_at(flops) / factor, self.params_at(flops) * factor
+
+
+def _medians(law: Law, *, flops: Array, params: Array, tokens: Array) -> Array:
+    """Return the law's median log loss, or loss, at each size: (target,)."""
+    losses = law.log_losses(params=params, tokens=tokens)
+    if losses is None:
+        losses = law.draws(Targets(flops=flops, params=params, tokens=tokens), seed=0).losses
+    return np.asarray(np.median(losses, axis=0))
 
 
 def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = None) -> Allocation:

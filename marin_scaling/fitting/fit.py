@@ -1,4 +1,4 @@
-"""Fit a table of runs by one of the laws, all runs or the best of a sweep."""
+"""Fit a table of runs by one of the laws, all runs or the best of a sweep, with repeated tokens counted by their worth."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from marin_scaling.errors import UsageError
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law
+from marin_scaling.laws import effective_tokens
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.run.cells import Sweep, cells_of, find_sweep
+from marin_scaling.run.cells import Sweep, cells_of, find_sweep, repeats_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +45,22 @@ def fit(
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
     chosen = table if swept == "all" else _best_of_sweep(table, forced=swept == "best")
-    result: FitResult = kind(chosen, seed=seed, prior=prior)
+    result: FitResult = kind(with_effective_tokens(chosen), seed=seed, prior=prior)
     return result
+
+
+def with_effective_tokens(table: RunTable) -> RunTable:
+    """Return the table with effective tokens, and FLOPs in proportion, if any run repeats data.
+
+    The laws thus see runs on new tokens. The columns `trained_tokens` and `trained_flops` keep what was trained.
+    """
+    frame = table.frame
+    if "trained_tokens" in frame or not repeats_data(frame):
+        return table
+    tokens, flops, unique = frame["tokens"], frame["flops"], frame["tokens"] / frame["epochs"]
+    share = effective_tokens(tokens, unique_tokens=unique) / tokens
+    worth = frame.assign(tokens=tokens * share, flops=flops * share, trained_tokens=tokens, trained_flops=flops)
+    return replace(table, frame=worth)
 
 
 def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:

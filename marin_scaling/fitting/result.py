@@ -155,10 +155,19 @@ class FitResult:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Return the signed columns of the fitted runs, which are all that a fit uses of a table."""
-        columns = [name for name, column in COLUMNS.items() if column.signed and name in self.frame]
-        return [dict(zip(columns, row, strict=True)) for row in self.frame[columns].itertuples(index=False, name=None)]
+        frame = self.frame
+        if self.has_effective_tokens:
+            frame = frame.assign(tokens=frame["trained_tokens"], flops=frame["trained_flops"])
+        columns = [name for name, column in COLUMNS.items() if column.signed and name in frame]
+        return [dict(zip(columns, row, strict=True)) for row in frame[columns].itertuples(index=False, name=None)]
+
+    @property
+    def has_effective_tokens(self) -> bool:
+        """True if runs repeat data: `tokens` and `flops` of `frame` are effective ones, `trained_tokens` what was trained."""
+        return "trained_tokens" in self.frame
 
     @property
     def largest_flops(self) -> float:
         """FLOPs of the largest fitted run; for a law of compute-optimal runs only, of the largest budget."""
-        return float(self.frame["flops"].max()) if self.law.knows_any_size else max(point.flops for point in self.points)
+        trained = "trained_flops" if self.has_effective_tokens else "flops"
+        return float(self.frame[trained].max()) if self.law.knows_any_size else max(point.flops for point in self.points)

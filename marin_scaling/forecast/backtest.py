@@ -21,6 +21,7 @@ from marin_scaling.fitting.optima import size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.printable import wrapped
+from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_flops
@@ -253,7 +254,9 @@ def with_law(law: str | LawKind, *, seed: int = 0, swept: str = "auto", prior: P
 def _with(fitted: Callable[[RunTable], FitResult]) -> Forecaster:
     def predict(known: RunTable, beyond: pd.DataFrame) -> list[Quantiles]:
         result = fitted(known)
-        rows = beyond.assign(active_params=size_column(beyond))[["flops", "params", "tokens", "active_params"]]
+        rows = beyond.assign(active_params=size_column(beyond))
+        if repeats_data(beyond) and "trained_tokens" not in beyond:
+            rows = rows.assign(unique_tokens=rows["tokens"] / rows["epochs"])
         if not result.law.knows_any_size:
             optimal = [result.allocation.params_at(flops) for flops in rows["flops"]]
             rows = rows.assign(params=optimal, active_params=optimal)

@@ -19,7 +19,7 @@ from marin_scaling.fitting.law import DEFAULT_LAW, Law, LossDraws, Targets
 from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
-from marin_scaling.laws import Array, frontier_loss, surface_loss
+from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
 from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_flops, unit_of
 
@@ -35,14 +35,6 @@ FARTHEST = 1e12
 WIDEST = 2.0
 """Largest width of a 90 % interval, relative to the range of the runs' losses. Of 79 splits of public ladders, down to eight
 runs 50x below their targets, the widest had 1.7."""
-
-WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
-"""Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
-
-_FARTHEST_RATIO = 10.0
-"""Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
-_SAME_SPARSITY = 1.2
-"""Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
 
 UNCALIBRATED_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
@@ -63,6 +55,8 @@ class Target:
     """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models).
 
     `run` is the name in a table of runs to forecast, and `observed` its measured loss, None if unknown.
+    `unique_tokens` are those that the run repeats, None if all its tokens are new. `is_optimal` is True for an optimum that
+    they limit.
     """
 
     flops: float
@@ -71,6 +65,13 @@ class Target:
     active_params: float
     run: str = ""
     observed: float | None = None
+    unique_tokens: float | None = None
+    is_optimal: bool = False
+
+    @property
+    def worth(self) -> float:
+        """Effective tokens as a share of the trained ones; 1 for new tokens."""
+        return 1.0 if self.unique_tokens is None else _worth(self.tokens, self.unique_tokens)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -82,7 +83,8 @@ class Forecast:
     fitted run or budget. `optimal` is True for a compute-optimal size, and `params_interval` is the interval of its active
     parameters. `mis_sizing` is the relative increase of the loss for half or double the parameters at the same compute.
     `by_law` are the medians of the laws that are averaged, and `by_formula` is the formula's value at the law's
-    `parameters`, None if unknown. `run` and `observed` are those of the target.
+    `parameters`, None if unknown. `run` and `observed` are those of the target. `unique_tokens` are those that the run repeats,
+    None if all are new.
     """
 
     flops: float
@@ -102,6 +104,12 @@ class Forecast:
     by_formula: float | None = None
     run: str = ""
     observed: float | None = None
+    unique_tokens: float | None = None
+
+    @property
+    def effective_tokens(self) -> float:
+        """Number of new tokens that are worth as much as those of the run."""
+        return self.tokens if self.unique_tokens is None else self.tokens * _worth(self.tokens, self.unique_tokens)
 
     @property
     def tokens_per_param(self) -> float:
@@ -166,11 +174,18 @@ class Forecast:
 
 
 def forecast(
-    result: FitResult, *, flops: float, params: float | None = None, tokens: float | None = None, seed: int | None = None
+    result: FitResult,
+    *,
+    flops: float,
+    params: float | None = None,
+    tokens: float | None = None,
+    unique_tokens: float | None = None,
+    seed: int | None = None,
 ) -> Forecast:
     """Forecast the loss of a run of `flops`; `seed` is the fit's own unless given.
 
-    The run is compute-optimal unless `params` and `tokens` are given. `FitRefused` if the fit has no law to extrapolate, knows
+    The run is compute-optimal unless `params` and `tokens` are given. With `unique_tokens`, it repeats these where it needs
+    more, and its optimal size is the best one under this limit. `FitRefused` if the fit has no law to extrapolate, knows
     only compute-optimal runs, or has no useful forecast at `flops`; `UsageError` for an invalid number.
 
     >>> from marin_scaling.fitting.fit import fit
@@ -184,29 +199,46 @@ def forecast(
     """
     if params is None and tokens is None:
         _check(result, flops)
-        return forecast_runs(result, [optimal_target(result, flops)], seed=seed)[0]
+        return forecast_runs(result, [optimal_target(result, flops, unique_tokens=unique_tokens)], seed=seed)[0]
     if params is None or tokens is None:
         raise UsageError("A size needs both params and tokens.", fix="Give both, or neither.")
-    return forecast_runs(result, [Target(flops=flops, params=params, tokens=tokens, active_params=params)], seed=seed)[0]
+    target = Target(flops=flops, params=params, tokens=tokens, active_params=params, unique_tokens=unique_tokens)
+    return forecast_runs(result, [target], seed=seed)[0]
 
 
 def targets_of(rows: pd.DataFrame) -> list[Target]:
-    """Return the rows of a table with `flops`, `params`, `tokens` and `active_params` as targets."""
-    columns = (rows[name].astype(float) for name in ("flops", "params", "tokens", "active_params"))
+    """Return the rows of a table with `flops`, `params`, `tokens`, `active_params` and perhaps `unique_tokens` as targets."""
+    columns = [rows[name].astype(float) for name in ("flops", "params", "tokens", "active_params")]
+    unique = rows["unique_tokens"].astype(float) if "unique_tokens" in rows else [None] * len(rows)
     return [
-        Target(flops=flops, params=params, tokens=tokens, active_params=active)
-        for flops, params, tokens, active in zip(*columns, strict=True)
+        Target(flops=flops, params=params, tokens=tokens, active_params=active, unique_tokens=each)
+        for flops, params, tokens, active, each in zip(*columns, unique, strict=True)
     ]
 
 
-def optimal_target(result: FitResult, flops: float) -> Target:
+def optimal_target(result: FitResult, flops: float, *, unique_tokens: float | None = None) -> Target:
     """Return the compute-optimal run of a budget, or one by the runs' own rule if they identify no optimum.
 
-    The run is as sparse as the larger runs of the table.
+    The run is as sparse as the larger runs of the table. If the budget pays for more than `unique_tokens`, it is the best size
+    of a run that repeats them.
     """
-    active = result.allocation.params_at(flops)
+    active = _optimal_params(result, flops, unique_tokens)
     total = active * (sparsity_of(result.frame) if result.law.knows_any_size else 1.0)
-    return Target(flops=flops, params=total, tokens=result.allocation.tokens_at(flops), active_params=active)
+    tokens = result.allocation.tokens_for(flops, params=active)
+    return Target(flops=flops, params=total, tokens=tokens, active_params=active, unique_tokens=unique_tokens, is_optimal=True)
+
+
+def _optimal_params(result: FitResult, flops: float, unique_tokens: float | None) -> float:
+    if unique_tokens is None:
+        return result.allocation.params_at(flops)
+    _require_number(unique_tokens, "unique tokens")
+    if result.allocation.tokens_at(flops) > unique_tokens:
+        _require_known_sizes(result, flops, unique_tokens)
+    return result.allocation.params_on(unique_tokens, flops=flops, law=result.law)
+
+
+def _worth(tokens: float, unique_tokens: float) -> float:
+    return float(effective_tokens(tokens, unique_tokens=unique_tokens)) / tokens
 
 
 def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | None = None) -> list[Forecast]:
@@ -214,6 +246,8 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     for target in targets:
         for name in ("flops", "params", "tokens", "active_params"):
             _require_number(getattr(target, name), name)
+        if target.unique_tokens is not None:
+            _require_number(target.unique_tokens, "unique tokens")
     for flops in dict.fromkeys(target.flops for target in targets):
         _check(result, flops)
     if not targets:
@@ -228,10 +262,11 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     return [_summary(result, *each) for each in zip(targets, values, bands, by_law, formulas, strict=True)]
 
 
-def samples(result: FitResult, *, flops: float, seed: int | None = None) -> Array:
+def samples(result: FitResult, *, flops: float, unique_tokens: float | None = None, seed: int | None = None) -> Array:
     """Return equally likely losses of a compute-optimal run of `flops`: (draw,)."""
     _check(result, flops)
-    return _draws(result, [optimal_target(result, flops)], seed=result.seed if seed is None else seed).losses[:, 0]
+    target = optimal_target(result, flops, unique_tokens=unique_tokens)
+    return _draws(result, [target], seed=result.seed if seed is None else seed).losses[:, 0]
 
 
 def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...] = (0.05, 0.5, 0.95)) -> Array:
@@ -250,7 +285,8 @@ def _arrays(targets: Sequence[Target]) -> Targets:
     flops, params, tokens, active = (
         np.array([getattr(target, name) for target in targets]) for name in ("flops", "params", "tokens", "active_params")
     )
-    return Targets(flops=flops, params=active, tokens=tokens, total_params=params)
+    worth = np.array([target.worth for target in targets])
+    return Targets(flops=flops * worth, params=active, tokens=tokens * worth, total_params=params)
 
 
 def _summary(
@@ -264,7 +300,8 @@ def _summary(
     quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
     _require_positive(quantiles, result, target.flops)
     _require_narrower_than_the_runs(quantiles, result, target)
-    optimal = result.allocation.identified and target.active_params == result.allocation.params_at(target.flops)
+    unlimited = target.active_params == result.allocation.params_at(target.flops)
+    optimal = result.allocation.identified and (unlimited or target.is_optimal)
     return Forecast(
         flops=target.flops,
         params=target.params,
@@ -276,13 +313,14 @@ def _summary(
         band_notes=BAND_NOTES if result.law.is_calibrated else UNCALIBRATED_BAND_NOTES,
         extrapolation=target.flops / result.largest_flops,
         optimal=optimal,
-        params_interval=result.allocation.params_interval(target.flops) if optimal else None,
+        params_interval=result.allocation.params_interval(target.flops) if unlimited else None,
         mis_sizing=_mis_sizing(result.law, target) if optimal else None,
         unit=unit_of(result.metric),
         by_law=by_law,
         by_formula=by_formula,
         run=target.run,
         observed=target.observed,
+        unique_tokens=target.unique_tokens,
     )
 
 
@@ -294,7 +332,7 @@ def above_optimum(result: FitResult, forecast: Forecast) -> float | None:
     if forecast.optimal or not result.allocation.identified:
         return None
     params = np.array([forecast.active_params, result.allocation.params_at(forecast.flops)])
-    tokens = np.array([forecast.tokens, result.allocation.tokens_at(forecast.flops)])
+    tokens = np.array([forecast.effective_tokens, result.allocation.tokens_at(forecast.flops)])
     log_losses = result.law.log_losses(params=params, tokens=tokens)
     return None if log_losses is None else float(np.median(np.expm1(log_losses[:, 0] - log_losses[:, 1])))
 
@@ -302,75 +340,14 @@ def above_optimum(result: FitResult, forecast: Forecast) -> float | None:
 def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
     """Return the relative increase of the loss for half, and for double, the parameters at the same compute."""
     factors = np.array([1.0, 0.5, 2.0])
-    log_losses = law.log_losses(params=target.active_params * factors, tokens=target.tokens / factors)
+    tokens = target.tokens / factors
+    if target.unique_tokens is not None:
+        tokens = effective_tokens(tokens, unique_tokens=target.unique_tokens)
+    log_losses = law.log_losses(params=target.active_params * factors, tokens=tokens)
     if log_losses is None:
         return None
     rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
     return float(rise[0]), float(rise[1])
-
-
-def implausible(forecast: Forecast) -> list[str]:
-    """Return what cannot be meant by a forecast: each is a sentence, and makes the forecast unusable."""
-    at = f"forecast at {forecast.flops:.3g} FLOPs"
-    found = []
-    if forecast.params_interval and forecast.params_interval[1] > WIDEST_SIZE * forecast.params_interval[0]:
-        low, high = forecast.params_interval
-        found.append(f"{at}: N* is only known to lie between {low:.3g} and {high:.3g}, a factor of {high / low:.1g}")
-    for name, cost in zip(("half", "twice"), forecast.mis_sizing or (), strict=False):
-        if cost < -LARGEST_GAIN:
-            found.append(f"{at}: by the law {name} N* would lose {-cost:.1%} less, so N* is not its optimum")
-    if forecast.extrapolation > FARTHEST_USED:
-        found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
-    return found
-
-
-def far_optimum(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that the optimum has many times more or fewer tokens per parameter than any run, or ""."""
-    ratios = result.frame["tokens"].to_numpy() / size_column(result.frame)
-    low, high, own = float(ratios.min()), float(ratios.max()), forecast.tokens_per_param
-    if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
-        return ""
-    return (
-        f"forecast at {forecast.flops:.3g} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have {low:.3g} to "
-        f"{high:.3g}: no run is near such an optimum"
-    )
-
-
-def laws_disagree(forecast: Forecast) -> str:
-    """Return the warning that the laws' medians are outside of the 90 % interval of their mean, or ""."""
-    low, high = forecast.interval()
-    if all(low <= median <= high for median in forecast.by_law.values()):
-        return ""
-    medians = ", ".join(f"{name} {median:.4f}" for name, median in forecast.by_law.items())
-    return f"forecast at {forecast.flops:.3g} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
-
-
-def other_sparsity(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that no run has the ratio of total to active parameters of a forecast, or ""."""
-    if "active_params" not in result.frame:
-        return ""
-    of_runs = result.frame["params"].to_numpy() / size_column(result.frame)
-    low, high, own = float(of_runs.min()), float(of_runs.max()), forecast.params / forecast.active_params
-    if low / _SAME_SPARSITY <= own <= high * _SAME_SPARSITY:
-        return ""
-    return (
-        f"forecast at {forecast.flops:.3g} FLOPs: its total / active parameters are {own:.3g}, those of the runs {low:.3g} to "
-        f"{high:.3g}; the law extrapolates"
-    )
-
-
-def repeated_data(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that a forecast's tokens exceed the unique tokens of the runs, or ""."""
-    if "epochs" not in result.frame:
-        return ""
-    unique = float((result.frame["tokens"] / result.frame["epochs"]).max())
-    repeated = bool((result.frame["epochs"] > 1).any())
-    if not repeated or forecast.tokens <= unique:
-        return ""
-    return (
-        f"forecast at {forecast.flops:.3g} FLOPs: {forecast.tokens:.3g} tokens are {forecast.tokens / unique:.3g} epochs of "
-        f"the {unique:.3g} unique ones, which the law counts as new"
-    )
 
 
 def _half_widths(values: Array) -> Array:
@@ -409,6 +386,16 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
                 why="A frontier law knows only the best loss of each budget.",
                 fix="Fit the default law, or forecast the compute-optimal run of that budget.",
             )
+
+
+def _require_known_sizes(result: FitResult, flops: float, unique_tokens: float) -> None:
+    if not result.law.knows_any_size:
+        raise FitRefused(
+            f"{result.source}: the optimum at {flops:.3g} FLOPs repeats {unique_tokens:.3g} unique tokens, and the law "
+            f"{result.law.name} does not know other sizes.",
+            why="A frontier law knows only the best loss of each budget.",
+            fix="Fit the default law, or leave --unique-tokens out.",
+        )
 
 
 def _require_number(value: float, name: str) -> None:
@@ -452,12 +439,18 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
     """Return medians for the target of a forecast under other reasonable choices, the forecast itself first.
 
     The choices are each law alone, the frontier through skewed bowls, pinned asymptotes in the law's interval, outliers at full
-    weight, and (under the law of the fit) each budget left out, and the smallest ones. Frontier laws and pinned asymptotes are
-    skipped for sizes that are not compute-optimal.
+    weight, repeated tokens as new ones, and (under the law of the fit) each budget left out, and the smallest ones. Frontier
+    laws and pinned asymptotes are skipped for sizes that are not compute-optimal.
     """
-    target = Target(flops=forecast.flops, params=forecast.params, tokens=forecast.tokens, active_params=forecast.active_params)
+    target = Target(
+        flops=forecast.flops,
+        params=forecast.params,
+        tokens=forecast.tokens,
+        active_params=forecast.active_params,
+        unique_tokens=forecast.unique_tokens,
+    )
     of_rule = math.isclose(forecast.active_params, result.allocation.params_at(forecast.flops), rel_tol=1e-9)
-    choices = list(_choices(result, target, of_rule=of_rule))
+    choices = list(_choices(result, target, of_rule=of_rule and target.worth == 1))
     return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
 
 
@@ -473,6 +466,9 @@ def _choices(result: FitResult, target: Target, *, of_rule: bool) -> Iterator[Ch
         yield DEFAULT_LAW, partial(_median, result, target, _by(result, DEFAULT_LAW))
     for name, law in result.law.variants():
         yield name, partial(_forecast_median, replace(result, law=law), target)
+    if result.has_effective_tokens:
+        as_new = partial(_median, result, replace(target, unique_tokens=None), result.refit, _as_trained(result.frame))
+        yield "repeated tokens counted as new", as_new
     budgets = sorted(result.frame["budget_flops"].unique())
     if 3 < len(budgets) <= _MOST_BUDGETS:
         for budget in budgets:
@@ -480,6 +476,11 @@ def _choices(result: FitResult, target: Target, *, of_rule: bool) -> Iterator[Ch
     if len(budgets) > 4:
         half = budgets[: len(budgets) // 2]
         yield _without(result, target, half, f"without the {len(half)} smallest of {len(budgets)} budgets")
+
+
+def _as_trained(frame: pd.DataFrame) -> pd.DataFrame:
+    trained = frame.assign(tokens=frame["trained_tokens"], flops=frame["trained_flops"])
+    return trained.drop(columns=["epochs", "trained_tokens", "trained_flops"])
 
 
 def _row(choice: Choice) -> SensitivityRow:
@@ -541,7 +542,7 @@ def _skewed_median(result: FitResult, target_flops: float) -> float:
 def _surface_median(result: FitResult, target: Target, form: Callable[..., Callable[..., Array]]) -> float:
     tokens, loss = (_column(result.frame, name) for name in ("tokens", "loss"))
     predict = form(params=size_column(result.frame), tokens=tokens, loss=loss)
-    return float(predict(params=target.active_params, tokens=target.tokens))
+    return float(predict(params=target.active_params, tokens=target.tokens * target.worth))
 
 
 _SURFACES: dict[str, Callable[..., Callable[..., Array]]] = {

@@ -12,21 +12,14 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.fitting.coupled_law import Prior
-from marin_scaling.fitting.optima import FrontierPoint, has_bowl
+from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
-from marin_scaling.forecast.forecast import (
-    Forecast,
-    above_optimum,
-    far_optimum,
-    implausible,
-    laws_disagree,
-    other_sparsity,
-    repeated_data,
-)
-from marin_scaling.laws import FARTHEST_CHECKED
+from marin_scaling.forecast.forecast import Forecast, above_optimum
+from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
-from marin_scaling.run.audit import Exclusion, name_some
+from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
+from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_count, format_flops, unit_of
 
@@ -37,7 +30,15 @@ if TYPE_CHECKING:
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
+WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
+"""Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
+
+_FARTHEST_RATIO = 10.0
+"""Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
+_SAME_SPARSITY = 1.2
+"""Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
 _SAME_COST = 0.01
+"""Relative difference within which FLOPs are counted as in the runs."""
 _MOST_BLOCKS, _NAME_WIDTH = 3, 14
 
 _ASSUMES = {
@@ -87,6 +88,7 @@ def forecast_document(
         "excluded": [{"run": each.run, "why": each.why} for each in result.excluded],
         "warnings": [*result.warnings, *_warnings(result, forecasts, tested)],
         **({"backtest": backtest_scores(tested)} if tested else {}),
+        **({"effective_tokens": _effective_tokens(result)} if result.has_effective_tokens else {}),
         "column_mapping": dict(result.column_mapping),
         "runs_used": len(result.frame),
         "seed": result.seed,
@@ -132,6 +134,7 @@ def _prediction(forecast: Forecast, result: FitResult) -> dict[str, Any]:
         "params": forecast.params,
         "active_params": forecast.active_params,
         "tokens": forecast.tokens,
+        **_repetition(forecast),
         "tokens_per_param": forecast.tokens_per_param,
         "optimal": forecast.optimal,
         "params_interval": None if forecast.params_interval is None else list(forecast.params_interval),
@@ -148,9 +151,33 @@ def _prediction(forecast: Forecast, result: FitResult) -> dict[str, Any]:
     }
 
 
+def _repetition(forecast: Forecast) -> dict[str, float]:
+    unique = forecast.unique_tokens
+    return {} if unique is None else {"unique_tokens": unique, "effective_tokens": forecast.effective_tokens}
+
+
+def _effective_tokens(result: FitResult) -> dict[str, Any]:
+    """Return how the repeated tokens of the runs were counted."""
+    share = result.frame["tokens"] / result.frame["trained_tokens"]
+    return {
+        "formula": "Muennighoff et al. 2023, eq. 5",
+        "repetitions": REPETITIONS,
+        "runs": int((share < 1).sum()),
+        "least_share": float(share.min()),
+    }
+
+
 def _runs_text(result: FitResult) -> str:
     lines = [f"{result.source}: {len(result.frame)} runs used, {len(result.excluded)} left out; metric {result.metric}"]
     renamed = [f"{theirs} as {ours}" for ours, theirs in result.column_mapping.items() if ours != theirs]
+    if result.has_effective_tokens:
+        counted_as = _effective_tokens(result)
+        lines.append(
+            wrapped(
+                f"effective tokens: {counted_as['runs']} runs repeat data; their tokens and FLOPs count by what they are worth "
+                f"in new tokens, {counted_as['least_share']:.2%} or more of those trained ({counted_as['formula']})"
+            )
+        )
     return "\n".join([*lines, *([wrapped("columns: " + ", ".join(renamed))] if renamed else [])])
 
 
@@ -296,10 +323,6 @@ def _observed_line(forecast: Forecast) -> str:
     return f"  observed {forecast.observed:.4f}, {where} the interval; the forecast is off by {forecast.error:+.2%}"
 
 
-def _times(factor: float) -> str:
-    return f"{factor:,.0f}x" if 1e3 <= factor < 1e7 else f"{factor:.3g}x"
-
-
 def _by_law_text(forecast: Forecast) -> str:
     share = 1 / len(forecast.by_law)
     return ", ".join(f"{name} {median:.4f} (weight {share:.0%})" for name, median in forecast.by_law.items())
@@ -323,12 +346,16 @@ def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
     if forecast.params_interval:
         size += " [{}, {}]".format(*map(format_count, forecast.params_interval))
     size += f", D{star} {format_count(forecast.tokens)} tokens, {forecast.tokens_per_param:.3g} tokens per parameter"
+    sizes = [size]
+    if forecast.unique_tokens is not None and forecast.tokens > forecast.unique_tokens:
+        epochs, worth = forecast.tokens / forecast.unique_tokens, format_count(forecast.effective_tokens)
+        sizes.append(f"  {epochs:.3g} epochs of {format_count(forecast.unique_tokens)} unique tokens, worth {worth} new ones")
     if not forecast.optimal:
-        return [wrapped(size.strip(), "  "), wrapped(_price_text(forecast, result), "  ")]
+        return [*(wrapped(each.strip(), "  ") for each in sizes), wrapped(_price_text(forecast, result), "  ")]
     if forecast.mis_sizing is None:
-        return [size]
+        return sizes
     half, double = forecast.mis_sizing
-    return [size, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
+    return [*sizes, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
 def _price_text(forecast: Forecast, result: FitResult) -> str:
@@ -346,9 +373,9 @@ def _price_text(forecast: Forecast, result: FitResult) -> str:
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
     """Return the worst status of the fit, the forecasts and the back-test."""
     found = {result.status}
-    if any(implausible(each) or far_optimum(result, each) for each in forecasts):
+    if any(_implausible(each) or _far_optimum(result, each) for each in forecasts):
         found.add(FitStatus.IMPLAUSIBLE)
-    if any(map(laws_disagree, forecasts)):
+    if any(map(_laws_disagree, forecasts)):
         found.add(FitStatus.LAWS_DISAGREE)
     if tested is not None and backtest_doubts(tested):
         found.add(FitStatus.BACKTEST_MISSED)
@@ -370,11 +397,11 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
         each
         for forecast in forecasts
         for each in (
-            *implausible(forecast),
-            far_optimum(result, forecast),
-            laws_disagree(forecast),
-            other_sparsity(result, forecast),
-            repeated_data(result, forecast),
+            *_implausible(forecast),
+            _far_optimum(result, forecast),
+            _laws_disagree(forecast),
+            _other_sparsity(result, forecast),
+            _repeated_data(result, forecast),
         )
     ]
     if tested is not None:
@@ -382,6 +409,74 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
     if result.status not in (FitStatus.USABLE, _status(result, forecasts, tested)):
         found.append(result.status.value)
     return [each for each in dict.fromkeys(found) if each]
+
+
+def _implausible(forecast: Forecast) -> list[str]:
+    """Return what cannot be meant by a forecast: each is a sentence, and makes the forecast unusable."""
+    at = f"forecast at {forecast.flops:.3g} FLOPs"
+    found = []
+    if forecast.params_interval and forecast.params_interval[1] > WIDEST_SIZE * forecast.params_interval[0]:
+        low, high = forecast.params_interval
+        found.append(f"{at}: N* is only known to lie between {low:.3g} and {high:.3g}, a factor of {high / low:.1g}")
+    for name, cost in zip(("half", "twice"), forecast.mis_sizing or (), strict=False):
+        if cost < -LARGEST_GAIN:
+            found.append(f"{at}: by the law {name} N* would lose {-cost:.1%} less, so N* is not its optimum")
+    if forecast.extrapolation > FARTHEST_USED:
+        found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
+    return found
+
+
+def _far_optimum(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that the optimum has many times more or fewer tokens per parameter than any run, or ""."""
+    ratios = result.frame["tokens"].to_numpy() / size_column(result.frame)
+    low, high, own = float(ratios.min()), float(ratios.max()), forecast.tokens_per_param
+    if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have {low:.3g} to "
+        f"{high:.3g}: no run is near such an optimum"
+    )
+
+
+def _laws_disagree(forecast: Forecast) -> str:
+    """Return the warning that the laws' medians are outside of the 90 % interval of their mean, or ""."""
+    low, high = forecast.interval()
+    if all(low <= median <= high for median in forecast.by_law.values()):
+        return ""
+    medians = ", ".join(f"{name} {median:.4f}" for name, median in forecast.by_law.items())
+    return f"forecast at {forecast.flops:.3g} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
+
+
+def _other_sparsity(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that no run has the ratio of total to active parameters of a forecast, or ""."""
+    if "active_params" not in result.frame:
+        return ""
+    of_runs = result.frame["params"].to_numpy() / size_column(result.frame)
+    low, high, own = float(of_runs.min()), float(of_runs.max()), forecast.params / forecast.active_params
+    if low / _SAME_SPARSITY <= own <= high * _SAME_SPARSITY:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: its total / active parameters are {own:.3g}, those of the runs {low:.3g} to "
+        f"{high:.3g}; the law extrapolates"
+    )
+
+
+def _repeated_data(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that a forecast takes tokens for new that the runs repeat, or repeats them very often, or ""."""
+    at, unique = f"forecast at {forecast.flops:.3g} FLOPs", forecast.unique_tokens
+    if unique is not None:
+        epochs = forecast.tokens / unique
+        rough = f"beyond {MOST_EPOCHS:g} the count of effective tokens is rough, and the loss can rise"
+        return f"{at}: {epochs:.3g} epochs of {unique:.3g} unique tokens; {rough}" if epochs > MOST_EPOCHS else ""
+    if not repeats_data(result.frame):
+        return ""
+    known = float((result.frame["trained_tokens"] / result.frame["epochs"]).max())
+    if forecast.tokens <= known:
+        return ""
+    return (
+        f"{at}: its {forecast.tokens:.3g} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of the {known:.3g} "
+        f"unique ones of the runs: --unique-tokens {known:.3g}"
+    )
 
 
 def _beyond_the_test(forecasts: Sequence[Forecast], tested: Backtest) -> str:
@@ -394,6 +489,15 @@ def _beyond_the_test(forecasts: Sequence[Forecast], tested: Backtest) -> str:
     if not tested.points:
         return f"{used}, and no back-test: budgets are too few, or too near each other, to forecast one from smaller ones"
     return f"{used}; the back-test of this table reached {_times(reach)}"
+
+
+def _times(factor: float) -> str:
+    """Format a ratio of compute.
+
+    >>> _times(3333.3), _times(16.66)
+    ('3,333x', '16.7x')
+    """
+    return f"{factor:,.0f}x" if 1e3 <= factor < 1e7 else f"{factor:.3g}x"
 
 
 def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> str:

@@ -2,7 +2,7 @@
 
 Columns are read as in the fitted table: by the names and units that it has, by known names, or by units in names. Further
 columns are `run`, `active_params` for sparse models, `flops` in addition to sizes (default: the cost of such runs in the fitted
-table), and the measured `loss`.
+table), `epochs` or `unique_tokens` for runs that repeat data, and the measured `loss`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.printable import joined
 from marin_scaling.run.cells import has_many_per_cell
-from marin_scaling.run.columns import map_columns
+from marin_scaling.run.columns import map_columns, unit_of_name
 from marin_scaling.run.loss_units import loss_in_nats
 from marin_scaling.run.numbers import BadCells, read_numbers
 from marin_scaling.run.size_units import convert_target_units, has_sizes
-from marin_scaling.run.table import column_texts, read_cells
+from marin_scaling.run.table import UNIQUE_TOKENS, column_texts, read_cells
 from marin_scaling.run.table_io import RawTable, is_empty
 from marin_scaling.units import metric_of_column
 
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
     from marin_scaling.run.table import RunTable
 
-_NUMBERS = ("flops", "params", "tokens", "active_params", "loss")
+_OPTIONAL = ("active_params", "epochs", "unique_tokens")
+_NUMBERS = ("flops", "params", "tokens", *_OPTIONAL, "loss")
 _WHY = "A run is forecast from its parameters and tokens, or from its FLOPs as the compute-optimal run."
 _FIX = "Name columns params and tokens, or flops, and give every row positive, finite numbers."
 
@@ -47,8 +48,17 @@ class WantedRun:
     params: float | None = None
     tokens: float | None = None
     active_params: float | None = None
+    epochs: float | None = None
+    unique_tokens: float | None = None
     loss: float | None = None
     run: str = ""
+
+    @property
+    def repeated(self) -> float | None:
+        """Number of unique tokens, None if all are new."""
+        if self.unique_tokens or not (self.tokens and self.epochs and self.epochs > 1):
+            return self.unique_tokens
+        return self.tokens / self.epochs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +86,8 @@ def targets_of_frame(frame: pd.DataFrame, *, like: RunTable) -> WantedRuns:
 
 
 def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> WantedRuns:
+    import pandas as pd
+
     same = {ours: theirs for ours, theirs in like.column_mapping.items() if theirs in raw.column_names()}
     mapping = map_columns(raw, chosen=same, required=())
     if not ({"params", "tokens"} <= mapping.keys() or "flops" in mapping):
@@ -88,8 +100,9 @@ def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> Wanted
     _require_sizes(raw, frame)
     rows = [{name: None if math.isnan(value) else float(value) for name, value in row.items()} for row in _rows(frame)]
     runs = tuple(WantedRun(run=name, **row) for name, row in zip(names, rows, strict=True))
-    sized = frame[["params", "tokens"]].dropna().reset_index(drop=True)
-    return WantedRuns(runs=runs, swept=has_many_per_cell(sized))
+    sized = [(row.params, row.tokens, row.tokens / (row.repeated or row.tokens)) for row in runs if row.params and row.tokens]
+    sizes = pd.DataFrame(sized, columns=["params", "tokens", "epochs"], dtype=np.float64)
+    return WantedRuns(runs=runs, swept=has_many_per_cell(sizes))
 
 
 def _frame(raw: RawTable, mapping: Mapping[str, str], names: Sequence[str]) -> pd.DataFrame:
@@ -98,8 +111,12 @@ def _frame(raw: RawTable, mapping: Mapping[str, str], names: Sequence[str]) -> p
 
     bad = BadCells(raw, [name or place for name, place in zip(names, raw.places, strict=True)], why=_WHY, fix=_FIX)
     columns = {name: _column(raw, mapping[name], bad=bad) for name in _NUMBERS if name in mapping}
+    others = (name for name in raw.column_names() if name not in mapping.values() and UNIQUE_TOKENS.search(name))
+    if unique := next(others, None):
+        unit = unit_of_name("tokens", unique)
+        columns["unique_tokens"] = [cell * unit for cell in _column(raw, unique, bad=bad)]
     bad.refuse()
-    wanted = [name for name in _NUMBERS if name != "active_params" or name in columns]
+    wanted = [name for name in _NUMBERS if name not in _OPTIONAL or name in columns]
     frame = pd.DataFrame(columns, columns=wanted, index=range(len(raw.places)), dtype="float64").assign(run=list(names))
     return frame.assign(active_params=frame["active_params"].fillna(frame["params"])) if "active_params" in frame else frame
 
@@ -183,7 +200,7 @@ def _cost(result: FitResult, params: float, tokens: float) -> float:
 
 def _target(result: FitResult, run: WantedRun) -> Target:
     if run.flops and not (run.params or run.tokens):
-        return replace(optimal_target(result, run.flops), run=run.run, observed=run.loss)
+        return replace(optimal_target(result, run.flops, unique_tokens=run.repeated), run=run.run, observed=run.loss)
     active, tokens = run.active_params or run.params, run.tokens
     if not active:
         assert run.flops is not None  # `_require_sizes` found FLOPs beside the tokens
@@ -193,7 +210,15 @@ def _target(result: FitResult, run: WantedRun) -> Target:
         tokens = result.allocation.tokens_for(run.flops, params=active)
     flops = run.flops or _cost(result, active, tokens)
     total = run.params or active * sparsity_of(result.frame)
-    return Target(flops=flops, params=total, tokens=tokens, active_params=active, run=run.run, observed=run.loss)
+    return Target(
+        flops=flops,
+        params=total,
+        tokens=tokens,
+        active_params=active,
+        run=run.run,
+        observed=run.loss,
+        unique_tokens=run.repeated,
+    )
 
 
 def _params_for(result: FitResult, flops: float, *, tokens: float) -> float:

@@ -278,10 +278,11 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     result = fit(read_run_table(planned.runs_dir))
     tested = backtest_of_fit(result)
     file = planned.ladder.file
-    optimum = forecast(result, flops=file.target.budget_flops)
+    unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 else None
+    optimum = forecast(result, flops=file.target.budget_flops, unique_tokens=unique_tokens)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
     target = target_spec(file, plan, corpus=planned.corpus)
-    document, losses = _documented(result, tested, flops=target.flops, on_message=on_message)
+    document, losses = _documented(result, tested, target=target, on_message=on_message)
     doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
     on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
@@ -322,7 +323,7 @@ def amend_forecast(
     planned = load_ladder(Path("ladders") / f"{target.ladder}.yaml").bind()
     require_whole_ladder(planned)
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
-    rows, document, losses = _forecast_again(planned.runs_dir, flops=target.flops, on_message=on_message)
+    rows, document, losses = _forecast_again(planned.runs_dir, target=target, on_message=on_message)
     made = amendment.amend(
         folder,
         rows=rows,
@@ -384,32 +385,33 @@ def sign_notice(
 
 
 def _forecast_again(
-    runs_dir: Path, *, flops: float, on_message: OnMessage = print
+    runs_dir: Path, *, target: RunSpec, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
-    """Return the rows of a ladder's current runs, the fit's document with a forecast at `flops`, and its losses."""
+    """Return the rows of a ladder's current runs, the fit's document with a forecast of `target`, and its losses."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.run.table import read_run_table
 
     result = fit(read_run_table(runs_dir))
     tested = backtest_of_fit(result)
-    document, losses = _documented(result, tested, flops=flops, on_message=on_message)
+    document, losses = _documented(result, tested, target=target, on_message=on_message)
     return list(result.rows), document, losses
 
 
 def _documented(
-    result: FitResult, tested: Backtest, *, flops: float, on_message: OnMessage
+    result: FitResult, tested: Backtest, *, target: RunSpec, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
-    """Print the forecast at `flops` with its sensitivity; return its document and equally likely losses."""
+    """Print the forecast at the target's FLOPs with its sensitivity; return its document and equally likely losses."""
     from marin_scaling.forecast.forecast import forecast, samples, sensitivity
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
-    prediction = forecast(result, flops=flops)
+    flops, unique_tokens = target.flops, target.unique_tokens
+    prediction = forecast(result, flops=flops, unique_tokens=unique_tokens)
     on_message(forecast_text(result, [prediction], tested) + "\n")
     hangs_on = sensitivity(result, prediction)
     on_message(sensitivity_text(hangs_on, flops=flops) + "\n")
     document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)
-    return document, samples(result, flops=flops).tolist()
+    return document, samples(result, flops=flops, unique_tokens=unique_tokens).tolist()
 
 
 def _unsaid(promise: Promise) -> list[str]:

@@ -318,6 +318,13 @@ class Statement:
         return predicate
 
     @property
+    def unique_tokens(self) -> int | None:
+        """Number of training tokens if the target run repeats them, else None."""
+        recipe = self.predicate["recipe"]
+        data = recipe["data"]
+        return (data.get("train_tokens") or data["train_bytes"]) if recipe.get("epochs", 1) > 1 else None
+
+    @property
     def sha256(self) -> str:
         """Digest of the exact bytes, which the run carries."""
         return sha256_hex(self.raw)

@@ -111,7 +111,13 @@ def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForec
         ended = "".join(f"; it has its {name}" for name in ending_names(folder))
         return EarlierForecast(quantiles=read_registration(folder).quantiles, by=f"signed: {folder.name}{ended}")
     shape, ladder = spec.model.shape(), _ladder_of(spec, against)
-    target = Target(flops=spec.flops, params=shape.params_total, tokens=spec.trained_tokens, active_params=shape.params_active)
+    target = Target(
+        flops=spec.flops,
+        params=shape.params_total,
+        tokens=spec.trained_tokens,
+        active_params=shape.params_active,
+        unique_tokens=spec.unique_tokens,
+    )
     try:
         table = read_run_table(
             ladder, drop=[spec.digest] if spec.role == "rung" and (ladder / spec.directory_name).exists() else []

@@ -185,19 +185,17 @@ _LETTER, _LINE, _LABEL_LETTERS = 7.0, 15.0, 15  # pixels of a letter and a line,
 def _with_room(
     forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, width: float, height: float
 ) -> set[float]:
-    """Return the FLOPs whose numbers are written: from the largest on, those that cover no other number and no later point.
+    """Return the FLOPs whose numbers are written: measured ones first, then the largest, unless they cover another number.
 
     `width` and `height` of the panel are in ln FLOPs and in loss.
     """
     measured = {each.flops for each in outcomes}
     points = {each.flops: each.loss for each in outcomes} | {each.flops: each.median for each in forecasts}
     kept = dict[float, tuple[float, float, int]]()
-    for flops in sorted(points, reverse=True):
+    for flops in sorted(points, key=lambda each: (each in measured, each), reverse=True):
         x, y = math.log(flops) / width * PANEL["width"], points[flops] / height * PANEL["height"]
         lines = 2 if flops in measured else 1
-        if all(
-            other - x > _LETTER * _LABEL_LETTERS or abs(at - y) > _LINE * max(lines, more) for other, at, more in kept.values()
-        ):
+        if all(abs(u - x) > _LETTER * _LABEL_LETTERS or abs(v - y) > _LINE * max(lines, more) for u, v, more in kept.values()):
             kept[flops] = (x, y, lines)
     return set(kept)
 

@@ -16,6 +16,7 @@ from marin_scaling.errors import RunTableError
 from marin_scaling.findings import Finding, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
+from marin_scaling.run.cells import ONE_EPOCH, repeats_data
 from marin_scaling.run.columns import COLUMNS, Column
 
 if TYPE_CHECKING:
@@ -312,21 +313,23 @@ def _uncounted(frame: pd.DataFrame) -> list[Finding]:
     return [warning("flop-count", "flops", f"{message}. Forecasts are for budgets and parameters counted in this way")]
 
 
-_MUCH_REPEATED = 4.0
-"""Epochs up to which repeated tokens are worth nearly as much as new ones (Muennighoff et al. 2023)."""
+MOST_EPOCHS = 16.0
+"""Epochs up to which a status does not suffer: 16 are worth 10.6 in new tokens (`laws.effective_tokens`). Beyond, the formula
+saturates, and the loss of large models on little text rises, which no law here does."""
 
 
 def _repeated_data(frame: pd.DataFrame) -> tuple[list[str], list[Finding]]:
-    """Return a sentence about a few epochs, or a finding about more than four."""
-    epochs = frame["epochs"].to_numpy(dtype=np.float64) if "epochs" in frame else np.ones(len(frame))
-    if not (epochs > 1).any():
+    """Return a sentence about repeated data, or a finding about more than `MOST_EPOCHS`."""
+    if not repeats_data(frame):
         return [], []
+    epochs = frame["epochs"].to_numpy(dtype=np.float64)
     message = (
-        f"more than one epoch, up to {epochs.max():,.4g}, in {name_some(list(frame['run'][epochs > 1]))}: repeated tokens are "
-        f"worth less than new ones, markedly so beyond {_MUCH_REPEATED:g} (Muennighoff et al. 2023), and the laws count them "
-        "as new"
+        f"more than one epoch, up to {epochs.max():,.4g}, in {name_some(list(frame['run'][epochs > ONE_EPOCH]))}: repeated "
+        "tokens count as fewer new ones (effective tokens, Muennighoff et al. 2023)"
     )
-    return ([], [warning("epochs", "epochs", message)]) if epochs.max() > _MUCH_REPEATED else ([message], [])
+    if epochs.max() <= MOST_EPOCHS:
+        return [message], []
+    return [], [warning("epochs", "epochs", f"{message}; beyond {MOST_EPOCHS:g} epochs that count is rough")]
 
 
 def audit_words(

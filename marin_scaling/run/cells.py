@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NEARNESS = {"params": 0.005, "active_params": 0.005, "tokens": 0.015, "flops": 0.03, "epochs": 0.01}
 """Relative difference up to which two numbers are one. Whole batches move tokens by up to 1 %, and FLOPs with them."""
 
+ONE_EPOCH = 1.01
+"""Largest number of epochs that counts as one."""
+
 _WIDEST = 3.0
 """A chain of near numbers is one level if it spans at most this many times the nearness; of a wider one, equal numbers are."""
 
@@ -40,6 +43,11 @@ _LEAST_CELLS = 5
 _MOST_ROWS = 2000
 """Runs that the test of a column takes: cells up to this many runs."""
 _MOST_LABELS = 64
+
+
+def repeats_data(frame: pd.DataFrame) -> bool:
+    """Return True if any run of a table was trained for more than one epoch."""
+    return "epochs" in frame and bool((frame["epochs"] > ONE_EPOCH).any())
 
 
 def cells_of(frame: pd.DataFrame) -> NDArray[np.int64]:

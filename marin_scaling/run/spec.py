@@ -225,6 +225,11 @@ class RunSpec(Part):
         return named or {HELD_OUT: wanted}
 
     @property
+    def unique_tokens(self) -> int | None:
+        """Number of training tokens if the run repeats them, None if it sees each at most once."""
+        return self.data.tokens if self.epochs > 1 else None
+
+    @property
     def times_seen(self) -> float:
         """Mean number of passes over each training token."""
         return self.trained_tokens / self.data.tokens

@@ -18,7 +18,7 @@ from marin_scaling.findings import Finding, Severity, note, warning
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
-from marin_scaling.run.cells import Sweep, find_sweep
+from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_sweep
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
 from marin_scaling.run.loss_units import audit_loss_unit, loss_in_nats
@@ -277,20 +277,19 @@ def _refuse_errors(name: str, findings: Sequence[Finding]) -> None:
         )
 
 
-_UNIQUE_TOKENS = re.compile(r"(unique|distinct|dataset|corpus|data)[^a-z]*tokens", re.IGNORECASE)
-_REPEATED = 1.01
+UNIQUE_TOKENS = re.compile(r"(unique|distinct|dataset|corpus|data)[^a-z]*tokens", re.IGNORECASE)
 
 
 def _with_epochs(frame: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """Return the table with epochs from its column of unique tokens, where it has no column of epochs."""
     import numpy as np
 
-    column = next((name for name in others.columns if _UNIQUE_TOKENS.search(str(name))), None)
+    column = next((name for name in others.columns if UNIQUE_TOKENS.search(str(name))), None)
     if column is None or "epochs" in frame:
         return frame
     unique = np.array([number_in(cell) or math.nan for cell in others[column]]) * unit_of_name("tokens", str(column))
     epochs = frame["tokens"].to_numpy() / unique
-    if not np.isfinite(epochs).all() or (epochs <= _REPEATED).all() or (epochs < 1e-3).any():
+    if not np.isfinite(epochs).all() or (epochs <= ONE_EPOCH).all() or (epochs < 1e-3).any():
         return frame
     return frame.assign(epochs=np.maximum(epochs, 1.0))
 

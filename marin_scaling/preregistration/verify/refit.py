@@ -192,11 +192,11 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
     from marin_scaling.forecast.report import forecast_document
 
     table = ladder_table(subjects["ladder.json"])
-    flops = statement.predicate["targetRun"]["flops"]
+    flops, unique_tokens = statement.predicate["targetRun"]["flops"], statement.unique_tokens
     result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
-    again = forecast(result, flops=flops)
+    again = forecast(result, flops=flops, unique_tokens=unique_tokens)
     document = forecast_document(result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result))
-    losses = thinned(samples(result, flops=flops).tolist())
+    losses = thinned(samples(result, flops=flops, unique_tokens=unique_tokens).tolist())
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
 
 
