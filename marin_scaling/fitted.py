@@ -17,6 +17,7 @@ from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
+from marin_scaling.forecast.inference import SizeForInference, size_for_inference
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
@@ -274,6 +275,14 @@ class Fit:
         wanted = _wanted(zip(*(each.ravel().tolist() for each in sizes), strict=True))
         medians = [each.median for each in forecast_runs(self.result, target_runs(self.result, wanted))]
         return medians[0] if sizes[0].ndim == 0 else np.reshape(medians, sizes[0].shape)
+
+    def size_for_inference(
+        self, flops: float | str, *, inference_tokens: float, unique_tokens: float | None = None
+    ) -> SizeForInference:
+        """Return the size with the fewest FLOPs of training and inference at the loss of a compute-optimal run of `flops`."""
+        return size_for_inference(
+            self.result, flops=_flops(flops), inference_tokens=inference_tokens, unique_tokens=unique_tokens
+        )
 
     def samples(self, flops: float | str) -> Array:
         """Return equally likely losses of a compute-optimal run: (draw,)."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "marin_scaling"
-MOST_MODULES, SHORTEST_MEDIAN, LONGEST = 164, 170, 600
+MOST_MODULES, SHORTEST_MEDIAN, LONGEST = 165, 170, 600
 """Limits of the number of modules, of their median length and of the longest one, in lines."""
 MEDIAN_FUNCTION, NINE_TENTHS = 5, 15
 """Limits of the median and the 90th percentile of function bodies, in lines."""

@@ -10,6 +10,8 @@ import typer
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
 
 if TYPE_CHECKING:
+    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.forecast.inference import SizeForInference
     from marin_scaling.run.table import ReadingChoices
 
 TABLE = typer.Argument(
@@ -27,6 +29,12 @@ _UNIQUE_TOKENS = typer.Option(
     "--unique-tokens",
     metavar="TOKENS",
     help="Tokens of different text, such as 5e11: forecasts of --predict that need more repeat them.",
+)
+_INFERENCE_TOKENS = typer.Option(
+    None,
+    "--inference-tokens",
+    metavar="TOKENS",
+    help="Tokens to process after training, such as 1e13: also print the size with the least FLOPs in all at the same loss.",
 )
 COLUMN = typer.Option(
     [],
@@ -53,6 +61,7 @@ def fit_table(
     predict: list[str] = _PREDICT,
     predict_runs: Path | None = _PREDICT_RUNS,
     unique_tokens: float | None = _UNIQUE_TOKENS,
+    inference_tokens: float | None = _INFERENCE_TOKENS,
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
@@ -89,7 +98,7 @@ def fit_table(
     from marin_scaling.units import parse_flops
 
     budgets = [parse_flops(text) for text in predict]
-    _require_budget(budgets, unique_tokens)
+    _require_budget(budgets, {"--unique-tokens": unique_tokens, "--inference-tokens": inference_tokens})
     runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     wanted = read_targets(predict_runs, like=runs) if predict_runs else None
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
@@ -103,27 +112,44 @@ def fit_table(
         from marin_scaling.publish.figures import save_chart
 
         save_chart(law_chart(result, forecasts, outcomes=outcomes_of(forecasts)), plot)
+    served = _sizes_for_inference(result, budgets, inference_tokens, unique_tokens) if inference_tokens is not None else []
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
-        typer.echo(dump_canonical(forecast_document(result, forecasts, sensitivities=tables, tested=tested)), nl=False)
+        document = forecast_document(result, forecasts, sensitivities=tables, tested=tested)
+        for prediction, size in zip(document["predictions"], served, strict=False):
+            prediction["inference"] = size.document
+        typer.echo(dump_canonical(document), nl=False)
     else:
         parts = [
             forecast_text(result, forecasts, tested),
+            *(str(size) for size in served),
             *(sensitivity_text(rows, flops=each.flops) for rows, each in zip(tables, forecasts, strict=False)),
             *([f"figure: {plot}"] if plot else []),
         ]
         typer.echo("\n\n".join(parts))
 
 
-def _require_budget(budgets: list[float], unique_tokens: float | None) -> None:
+def _sizes_for_inference(
+    result: FitResult, budgets: list[float], inference_tokens: float, unique_tokens: float | None
+) -> list[SizeForInference]:
+    from marin_scaling.forecast.inference import size_for_inference
+
+    return [
+        size_for_inference(result, flops=flops, inference_tokens=inference_tokens, unique_tokens=unique_tokens)
+        for flops in budgets
+    ]
+
+
+def _require_budget(budgets: list[float], options: dict[str, float | None]) -> None:
     from marin_scaling.errors import UsageError
 
-    if unique_tokens is not None and not budgets:
-        raise UsageError(
-            f"--unique-tokens {unique_tokens:g} is for the runs of --predict, and none is given.",
-            fix="Add --predict FLOPS; rows of --predict-runs have a column epochs or unique_tokens.",
-        )
+    for option, tokens in options.items():
+        if tokens is not None and not budgets:
+            raise UsageError(
+                f"{option} {tokens:g} is for the runs of --predict, and none is given.",
+                fix="Add --predict FLOPS; rows of --predict-runs may have a column epochs or unique_tokens.",
+            )
 
 
 def chosen_law(text: str) -> str | LawKind:
