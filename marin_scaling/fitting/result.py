@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.findings import Finding, Severity
@@ -166,7 +166,7 @@ class FitResult:
         """True if runs repeat data: `tokens` and `flops` of `frame` are effective ones, `trained_tokens` what was trained."""
         return "trained_tokens" in self.frame
 
-    @property
+    @cached_property
     def largest_flops(self) -> float:
         """FLOPs of the largest fitted run; for a law of compute-optimal runs only, of the largest budget."""
         trained = "trained_flops" if self.has_effective_tokens else "flops"

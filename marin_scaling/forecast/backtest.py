@@ -39,6 +39,7 @@ LEAST_FACTOR = 1.5
 """Smallest distance from the cut at which runs count as beyond it."""
 DISTANCES = (LEAST_FACTOR, 3.0, 10.0, 30.0, 100.0, np.inf)
 MOST_CUTS = 8
+MOST_HELD_OUT, MOST_HELD_OUT_OF_FIT = 240, 60  # runs forecast from each cut, evenly spread over the table
 _LEAST_RUNS = 4
 _LEAST_INSIDE_90 = 0.5  # share of runs in their 90 % intervals below which a back-test missed; runs of a budget err together
 _LEAST_BUDGETS = 3  # with fewer the status of the fit is a rough guess
@@ -141,15 +142,16 @@ def backtest(
     kind = find_law(law) if isinstance(law, str) else law
     refuse_contradictions(table)
     if forecaster is not None:
-        return _rolled(table, forecaster, best_only=False)
-    return _rolled(table, with_law(kind, seed=seed, swept=swept, prior=prior), best_only=not kind.knows_any_size)
+        return _rolled(table, forecaster, best_only=False, most=MOST_HELD_OUT)
+    law_of_cut = with_law(kind, seed=seed, swept=swept, prior=prior)
+    return _rolled(table, law_of_cut, best_only=not kind.knows_any_size, most=MOST_HELD_OUT)
 
 
-def _rolled(table: RunTable, predict: Forecaster, *, best_only: bool) -> Backtest:
+def _rolled(table: RunTable, predict: Forecaster, *, best_only: bool, most: int) -> Backtest:
     points: list[BacktestPoint] = []
     refused: list[tuple[float, str]] = []
     for cut in _cuts(table.frame):
-        known, beyond = _split(table, cut, best_only=best_only)
+        known, beyond = _split(table, cut, best_only=best_only, most=most)
         try:
             forecasts = predict(known, beyond)
         except FitRefused as refusal:
@@ -167,7 +169,7 @@ def backtest_of_fit(result: FitResult) -> Backtest:
     table = RunTable(
         frame=result.frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric
     )
-    return _rolled(table, _with(result.refit), best_only=not result.law.knows_any_size)
+    return _rolled(table, _with(result.refit), best_only=not result.law.knows_any_size, most=MOST_HELD_OUT_OF_FIT)
 
 
 def summarise(points: Sequence[BacktestPoint], *, nearest: float, farthest: float) -> BacktestRow:
@@ -275,13 +277,14 @@ def _cuts(frame: pd.DataFrame) -> list[float]:
     return [cuts[place] for place in np.linspace(0, len(cuts) - 1, MOST_CUTS).round().astype(int)]
 
 
-def _split(table: RunTable, cut: float, *, best_only: bool) -> tuple[RunTable, pd.DataFrame]:
+def _split(table: RunTable, cut: float, *, best_only: bool, most: int) -> tuple[RunTable, pd.DataFrame]:
     frame = table.frame
     known = frame[frame["flops"] <= cut * (1 + 1e-9)].reset_index(drop=True)
     beyond = frame[frame["flops"] >= LEAST_FACTOR * cut].reset_index(drop=True)
     if best_only:
         beyond = beyond[beyond["run"].isin(_unbeaten(frame))].reset_index(drop=True)
-    return replace(table, frame=known), beyond
+    spread = np.unique(np.linspace(0, len(beyond) - 1, min(len(beyond), most)).astype(np.int64))
+    return replace(table, frame=known), beyond.iloc[spread].reset_index(drop=True)
 
 
 def _unbeaten(frame: pd.DataFrame) -> pd.Series:

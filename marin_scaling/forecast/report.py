@@ -218,7 +218,7 @@ def _points_text(result: FitResult) -> str:
 
 def _optima(result: FitResult) -> dict[float, FrontierPoint]:
     """Return the best point of each nominal budget, or of each point's FLOPs if the table has no budgets."""
-    budgets = result.frame["budget_flops"] if result.bowls or "budget_flops" in result.column_mapping else None
+    budgets = result.frame["budget_flops"].unique() if result.bowls or "budget_flops" in result.column_mapping else None
     found: dict[float, FrontierPoint] = {}
     for point in result.points:
         flops = point.flops if budgets is None else float(min(budgets, key=lambda each: abs(math.log(each / point.flops))))

@@ -202,7 +202,7 @@ class Data(Part):
     epochs: int = Field(default=1, ge=1)
     """Maximal number of passes over the training text; a run that needs more is refused."""
     order: str | None = Field(default=None, min_length=1, exclude_if=lambda order: order is None)
-    """Name that, with a run's seed, gives the order of the text; default: the ladder's. Ladders may share one order."""
+    """Name that, with a run's seed, gives the order of the text; default: one for all ladders, or that of recorded runs."""
     overlap: Literal["refuse", "leave-out"] = "refuse"
     """Treatment of training documents that are held out too."""
 

@@ -18,6 +18,7 @@ from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
 from marin_scaling.run.cells import ONE_EPOCH, repeats_data
 from marin_scaling.run.columns import COLUMNS, Column
+from marin_scaling.run.groups import evenly_spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,12 +241,12 @@ def _twice_the_others(flops: Array, loss: Array) -> dict[int, str]:
 
 def least_absolute_surface(x: Array, y: Array, target: Array) -> Array:
     """Return the quadratic in two coordinates with the least absolute deviations from `target`; all arrays are (run,)."""
-    design = quadratic_in(x, y)
-    weights = np.ones_like(target)
+    design, rows = quadratic_in(x, y), evenly_spread(len(target))
+    terms, heights, weights = design[rows], target[rows], np.ones(len(rows))
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weights)
-        coefficients = np.linalg.lstsq(design * root[:, None], target * root, rcond=None)[0]
-        weights = 1 / np.maximum(np.abs(target - design @ coefficients), 1e-6)
+        coefficients = np.linalg.lstsq(terms * root[:, None], heights * root, rcond=None)[0]
+        weights = 1 / np.maximum(np.abs(heights - terms @ coefficients), 1e-6)
     return np.asarray(design @ coefficients)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from marin_scaling.findings import Finding, warning
 from marin_scaling.laws import Array
+from marin_scaling.printable import joined, quoted
+from marin_scaling.run.columns import STEP_NAMES, spelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,6 +83,64 @@ def _levels(logs: Array, nearness: float) -> NDArray[np.int64]:
     found = np.empty_like(levels)
     found[order] = levels
     return found
+
+
+_STEP_IN_NAME = re.compile(r"[-_/. ]*(steps?|ckpt|checkpoint|iter)[-_=. ]*\d+$", re.IGNORECASE)
+_RUN_NAMES = re.compile(r"(^|_)(run|id)(_|$)")
+_MOST_ON_LEVELS = 0.5
+_LEAST_ON_LEVEL = 3
+
+
+def find_checkpoints(
+    frame: pd.DataFrame, others: pd.DataFrame, *, column: str, is_chosen: bool
+) -> tuple[dict[int, str], list[Finding]]:
+    """Return the rows that are earlier checkpoints of a run, position to reason, and a warning where runs cannot be told.
+
+    Rows of one name, size, seed and nominal budget are one run if the loss falls from the fewest tokens to the most. The
+    table's `column` of names distinguishes runs if the user chose it, if the table has steps, or if its own name says so and
+    the rows are no isoFLOP grid.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"run": ["a", "a", "b"], "params": 1e8, "tokens": [1e9, 2e9, 2e9], "loss": [4.0, 3.5, 3.6]})
+    >>> find_checkpoints(frame, pd.DataFrame(), column="run", is_chosen=False)[0]
+    {0: 'a checkpoint of a, whose row with the most tokens (2e+09) is kept'}
+    """
+    if not column or frame.empty:
+        return {}, []
+    stems = frame["run"].map(lambda name: _STEP_IN_NAME.sub("", str(name)))
+    shared = [frame[name] for name in ("seed", "budget_flops") if name in frame]
+    size = _levels(np.log(frame["params"].to_numpy(dtype=np.float64)), NEARNESS["params"])
+    repeated = stems.duplicated(keep=False).to_numpy()
+    groups = frame[repeated].groupby([stems[repeated], size[repeated], *(each[repeated] for each in shared)], sort=False)
+    curves = [curve for _, rows in groups if (curve := rows.sort_values("tokens", kind="stable")) is not None and _falls(curve)]
+    if not curves:
+        return {}, []
+    names = [stems[curve.index[-1]] for curve in curves]
+    has_steps = not {spelled(str(name)) for name in others.columns}.isdisjoint(map(spelled, STEP_NAMES))
+    if is_chosen or has_steps or (_RUN_NAMES.search(spelled(column)) and not _share_levels(frame, curves)):
+        return {
+            int(row): f"a checkpoint of {name}, whose row with the most tokens ({curve['tokens'].iloc[-1]:.4g}) is kept"
+            for name, curve in zip(names, curves, strict=True)
+            for row in curve.index[:-1]
+        }, []
+    message = f"several rows of one size, at growing tokens and falling loss, are called {joined(names, most=_MANY)}"
+    fix = f"Checkpoints of one run? --column {shlex.quote(quoted(f'run={column}'))} keeps the last row of each"
+    return {}, [warning("checkpoints", column, f"{message}. {fix}")]
+
+
+def _falls(curve: pd.DataFrame) -> bool:
+    """Return True for two rows or more with different tokens and a loss that falls from the first to the last."""
+    return len(curve) > 1 and curve["tokens"].is_unique and bool(curve["loss"].iloc[-1] < curve["loss"].iloc[0])
+
+
+def _share_levels(frame: pd.DataFrame, curves: Sequence[pd.DataFrame]) -> bool:
+    """Return True if half of the earlier rows lie on levels of FLOPs with other sizes: an isoFLOP grid, not checkpoints."""
+    if "flops" not in frame:
+        return False
+    levels = _levels(np.log(frame["flops"].to_numpy(dtype=np.float64)), NEARNESS["flops"])
+    sizes = frame["params"].groupby(levels).transform("nunique").to_numpy()
+    rows = np.concatenate([curve.index[:-1].to_numpy() for curve in curves])
+    return bool(np.mean(sizes[rows] >= _LEAST_ON_LEVEL) >= _MOST_ON_LEVELS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,9 +48,6 @@ _CUBIC_FROM = 60
 """Runs from which on the surface is cubic: a quadratic misses a power law over three decades by about 1 %."""
 
 _EXPLAINED = 0.8
-_MOST_RUNS = 4000
-"""Runs that the regressions take, evenly spread over a larger table."""
-
 
 _LARGE_LOSS_SHIFT = 0.02
 """Smaller differences between groups lie within the interval of most forecasts: a warning."""
@@ -93,7 +90,7 @@ def shifted_groups(columns: pd.DataFrame, *, height: Array, coordinates: Sequenc
     >>> found[0].column, found[0].low, found[0].high, round(found[0].shift, 2)
     ('dataset', 'code', 'web', 0.2)
     """
-    rows = np.unique(np.linspace(0, len(height) - 1, min(len(height), _MOST_RUNS)).astype(np.int64))
+    rows = evenly_spread(len(height))
     height, coordinates = height[rows], [each[rows] for each in coordinates]
     texts = {str(name): columns[name].iloc[rows].astype(str).to_numpy(dtype=np.str_) for name in columns.columns}
     parted = {name: np.unique(cells, return_inverse=True) for name, cells in texts.items()}
@@ -106,6 +103,15 @@ def shifted_groups(columns: pd.DataFrame, *, height: Array, coordinates: Sequenc
             found.append(_shift(name, labels, member, height, surface, pairs=pairs))
     clear = [(score, group) for each in found if each is not None for score, group in [each] if group.shift >= least]
     return [group for _, group in sorted(clear, key=lambda pair: -pair[0])]
+
+
+_MOST_RUNS = 4000
+"""Runs that a surface is fitted to, evenly spread over a larger table."""
+
+
+def evenly_spread(count: int) -> NDArray[np.int64]:
+    """Return the positions of at most 4,000 of `count` runs: (run,)."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST_RUNS)).astype(np.int64))
 
 
 def _is_grouping(member: NDArray[np.intp], count: int) -> bool:

@@ -14,7 +14,14 @@ from marin_scaling.errors import RunTableError
 from marin_scaling.findings import Finding, error, note
 from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
-from marin_scaling.run.audit import LEAST_RUNS_OF_SURFACE, drop_options, least_absolute_surface, name_some, quadratic_in
+from marin_scaling.run.audit import (
+    LEAST_RUNS_OF_SURFACE,
+    drop_options,
+    least_absolute_surface,
+    name_some,
+    quadratic_in,
+)
+from marin_scaling.run.groups import evenly_spread
 from marin_scaling.run.size_units import LOSS_UNITS, unit_named
 
 if TYPE_CHECKING:
@@ -110,26 +117,32 @@ def _in_bits(frame: pd.DataFrame, terms: Array) -> NDArray[np.bool_]:
     step, height = math.log(_BITS_PER_NAT), np.log(frame["loss"].to_numpy(dtype=np.float64))
     x, y = (np.log10(frame[name].to_numpy(dtype=np.float64)) for name in ("flops", "params"))
     first = height - least_absolute_surface(x, y, height)
-    inverse = np.linalg.pinv(terms)  # (term, run)
-
-    def settled(above: NDArray[np.bool_]) -> tuple[float, NDArray[np.bool_], Array]:
-        for _ in range(_MOST_STEPS):
-            off = height - terms @ (inverse @ (height - step * above))
-            before, above = above, off > step / 2
-            if np.array_equal(before, above):
-                break
-        return float(np.sum((off - step * above) ** 2)), above, off
-
     if not np.ptp(first):
         return np.zeros(len(height), dtype=bool)
-    starts = [values > cut for values in (first, x, -x) for cut in _cuts(values)]
-    squares, above, off = min((settled(above) for above in starts), key=lambda each: each[0])
+    few = evenly_spread(len(height))
+    starts = [values[few] > cut for values in (first, x, -x) for cut in _cuts(values[few])]
+    settled = (_settled(height[few], terms[few], above, step=step) for above in starts)
+    guess = min(settled, key=lambda each: each[0])[1] if starts else first[few] > step / 2
+    beyond = height - terms @ (np.linalg.pinv(terms[few]) @ (height[few] - step * guess)) > step / 2
+    whole = [_settled(height, terms, above, step=step) for above in (beyond, first > step / 2)]
+    squares, above, off = min(whole, key=lambda each: each[0])
     if not _are_two(above) or off[above].min() - off[~above].max() < _GAP * step:
         return np.zeros(len(height), dtype=bool)
-    plain = float(np.sum((height - terms @ (inverse @ height)) ** 2))
+    plain = float(np.sum((height - terms @ (np.linalg.pinv(terms) @ height)) ** 2))
     fitted = np.linalg.lstsq(np.column_stack([terms, above]), height, rcond=None)[0][-1]
     is_step = abs(fitted - step) < _SAME_STEP and plain > _CLEARER**2 * squares
     return above if is_step else np.zeros(len(height), dtype=bool)
+
+
+def _settled(height: Array, terms: Array, above: NDArray[np.bool_], *, step: float) -> tuple[float, NDArray[np.bool_], Array]:
+    """Repeat: fit the surface, and take the runs above its middle step as shifted; return squares, these runs, and heights."""
+    inverse = np.linalg.pinv(terms)  # (term, run)
+    for _ in range(_MOST_STEPS):
+        off = height - terms @ (inverse @ (height - step * above))
+        before, above = above, off > step / 2
+        if np.array_equal(before, above):
+            break
+    return float(np.sum((off - step * above) ** 2)), above, off
 
 
 def _perplexities(loss: Array, terms: Array) -> NDArray[np.bool_]:

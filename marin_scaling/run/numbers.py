@@ -114,8 +114,21 @@ _PLACES, _DROPPED = 12, 12
 def read_numbers(raw: RawTable, column: str, rows: Sequence[int], *, bad: BadCells) -> list[float]:
     """Return the positive numbers of a column; NaN, and an entry in `bad`, where a cell holds none."""
     cells = raw.cells[column].tolist()
+    if (numbers := _all_plain([cells[row] for row in rows])) is not None:
+        return numbers
     decimal_comma = has_decimal_commas(cells)
     return [_usable(cells[row], column, row, bad=bad, decimal_comma=decimal_comma) for row in rows]
+
+
+def _all_plain(cells: Sequence[Any]) -> list[float] | None:
+    """Return the numbers of cells that all are usable ones without separators or labels, else None; fast for large tables."""
+    if any(isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell) for cell in cells):
+        return None
+    try:
+        numbers = [float(cell) for cell in cells]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return numbers if all(LEAST_NUMBER <= number <= LARGEST_NUMBER for number in numbers) else None
 
 
 def _usable(cell: Any, column: str, row: int, *, bad: BadCells, decimal_comma: bool) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
 from marin_scaling.errors import DataError, RecipeError, UsageError
+from marin_scaling.files import read_bytes
 from marin_scaling.findings import Finding, warning
 from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, plan_ladder
@@ -31,7 +32,9 @@ from marin_scaling.run.spec import (
     OptimizerSpec,
     RunSpec,
     TokenizerSpec,
+    read_spec,
 )
+from marin_scaling.run.store import run_folders
 from marin_scaling.units import format_count, format_flops, parse_flops
 
 if TYPE_CHECKING:
@@ -78,8 +81,21 @@ class Written(Protocol):
 
 
 def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
-    """Return the spec of every rung, in the ladder's order."""
-    return [run_spec(ladder.file, rung.plan, ladder=ladder.file.name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
+    """Return the spec of every rung, in the ladder's order; a ladder with recorded runs keeps their order of the data."""
+    name = ladder.file.name
+    specs = [run_spec(ladder.file, rung.plan, ladder=name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
+    recorded = {} if ladder.file.data.order else _recorded_orders(RUNS_DIR / name)
+    return [spec.model_copy(update={"data_order_seed": recorded.get(spec.seed, spec.data_order_seed)}) for spec in specs]
+
+
+def _recorded_orders(ladder_dir: Path) -> dict[int, int]:
+    """Return the seed of the data order for each seed of a ladder's recorded rungs that share one."""
+    orders: dict[int, set[int]] = {}
+    for folder in run_folders(ladder_dir):
+        spec = read_spec(read_bytes(folder / "spec.json"), name=str(folder / "spec.json"))
+        if spec.role == "rung":
+            orders.setdefault(spec.seed, set()).add(spec.data_order_seed)
+    return {seed: found.pop() for seed, found in orders.items() if len(found) == 1}
 
 
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
@@ -103,7 +119,7 @@ def run_spec(
         batch_size=plan.batch_size,
         train_steps=plan.train_steps,
         seed=seed,
-        data_order_seed=_data_order_seed(file.data.order or ladder, seed),
+        data_order_seed=_data_order_seed(file.data.order, seed),
         data=data_of(corpus),
         epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
         evaluation=EvaluationSpec(
@@ -220,9 +236,9 @@ def _times(epochs: int) -> str:
     return "once" if epochs == 1 else f"{epochs} times"
 
 
-def _data_order_seed(order: str, seed: int) -> int:
-    """Derive 64 bits from the name of an order and the run's seed: rungs with one seed read the data in one order."""
-    return int(sha256_hex(f"{order}/{seed}".encode())[:16], 16)
+def _data_order_seed(order: str | None, seed: int) -> int:
+    """Derive 64 bits from the name of an order and the run's seed: runs with one name and seed read the data in one order."""
+    return int(sha256_hex(f"{order or 'default'}/{seed}".encode())[:16], 16)
 
 
 class NotTokenized(DataError):

@@ -18,7 +18,7 @@ from marin_scaling.findings import Finding, Severity, note, warning
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
-from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_sweep
+from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_checkpoints, find_sweep
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
 from marin_scaling.run.loss_units import audit_loss_unit, loss_in_nats
@@ -186,6 +186,12 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
     frame, of_units = _in_our_units(raw, frame, mapping, overflow=overflow, choices=choices)
     others = _other_cells(raw, mapping, rows=rows)
+    is_chosen = "run" in choices.get("columns", {})
+    earlier, unclear = find_checkpoints(frame, others, column=mapping.get("run", ""), is_chosen=is_chosen)
+    earlier = {position: why for position, why in earlier.items() if runs[rows[position]] not in keep}
+    left_out |= {rows[position]: why for position, why in earlier.items()}
+    rows = [row for position, row in enumerate(rows) if position not in earlier]
+    frame, others = (each.drop(index=list(earlier)).reset_index(drop=True) for each in (frame, others))
     frame, grouping = _with_budgets(_with_epochs(frame, others))
     audit = audit_runs(frame, keep=keep)
     found = {rows[position]: why for position, why in audit.reasons.items()}
@@ -196,7 +202,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [
         warning(each.code, each.where, each.message) if each.code in allow else each
-        for each in (*computed, *of_units, *kinds, *of_runs, *grouping)
+        for each in (*computed, *of_units, *kinds, *of_runs, *unclear, *grouping)
     ]
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
@@ -340,7 +346,8 @@ def _numbers(
 ) -> list[float]:
     """Return a column's numbers, one for each of `rows`; empty cells take what the column allows for them."""
     may_be_empty = column.cells is Cells.NUMBERS_OR_NOTHING or column.if_empty is not None
-    empty = {row for row in rows if is_empty(raw.cells[theirs].iat[row])} if may_be_empty else set()
+    cells = raw.cells[theirs].tolist() if may_be_empty else []
+    empty = {row for row in rows if is_empty(cells[row])} if may_be_empty else set()
     filled = [row for row in rows if row not in empty]
     values = dict(zip(filled, read_numbers(raw, theirs, filled, bad=bad), strict=True))
     if isinstance(column.if_empty, str):
