@@ -254,9 +254,10 @@ class Fit:
     def predict(self, runs: pd.DataFrame) -> pd.DataFrame:
         """Forecast each row of a table with `params` and `tokens` (or `flops` for the compute-optimal run).
 
-        A column `epochs` or `unique_tokens` marks runs that repeat data.
-        Return the columns of `Forecasts.frame` with the index of `runs`. `RunTableError` names row and column of an invalid
-        number; `FitRefused` for a law that cannot forecast these sizes.
+        Columns are read as in the fitted table; `epochs` or `unique_tokens` marks runs that repeat data. Return the columns of
+        `Forecasts.frame` with the index of `runs`, and the name of each run. Where the loss is given, add `observed`, `error`
+        (median / observed - 1) and `inside_90`. `RunTableError` names row and column of an invalid number; `FitRefused` for a
+        law that cannot forecast these sizes.
         """
         import pandas as pd
 
@@ -265,7 +266,7 @@ class Fit:
                 f"Cannot read runs to forecast from {type(runs).__name__}.",
                 fix='Give a DataFrame: pd.DataFrame({"params": [7e9], "tokens": [1e12]}).',
             )
-        found = forecast_runs(self.result, target_runs(self.result, targets_of_frame(runs)))
+        found = forecast_runs(self.result, target_runs(self.result, targets_of_frame(runs, like=self.table)))
         return pd.DataFrame([each.row for each in found], index=runs.index)
 
     def loss(self, *, params: Any, tokens: Any) -> Any:
@@ -298,10 +299,10 @@ class Fit:
 
     def plot(self, forecast: Forecast | Forecasts | None = None) -> Any:
         """Draw runs, law and forecasts as an Altair chart, as `marin-scale fit --plot` does."""
-        from marin_scaling.publish.charts import law_chart
+        from marin_scaling.publish.charts import law_chart, outcomes_of
 
         found = () if forecast is None else (forecast,) if isinstance(forecast, Forecast) else forecast.forecasts
-        return law_chart(self.result, list(found))
+        return law_chart(self.result, list(found), outcomes=outcomes_of(found))
 
     def to_arviz(self) -> Any:
         """Return the posterior as ArviZ's InferenceData: one chain of E, K, a, b, w, g, gamma, E_f, K_f and gamma_f.

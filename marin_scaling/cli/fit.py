@@ -19,7 +19,10 @@ TABLE = typer.Argument(
 )
 _PREDICT = typer.Option([], "--predict", metavar="FLOPS", help="Forecast the compute-optimal run of this budget; repeatable.")
 _PREDICT_RUNS = typer.Option(
-    None, "--predict-runs", metavar="TARGETS", help="Forecast each run of this table, given by params and tokens, or by flops."
+    None,
+    "--predict-runs",
+    metavar="TARGETS",
+    help="Forecast the runs of this table, given by params and tokens, or by flops; compare their losses.",
 )
 _UNIQUE_TOKENS = typer.Option(
     None,
@@ -34,10 +37,15 @@ _INFERENCE_TOKENS = typer.Option(
     help="Tokens to process after training, such as 1e13: also print the size with the least FLOPs in all at the same loss.",
 )
 COLUMN = typer.Option(
-    [], "--column", metavar="OURS=THEIRS", help="Map a column, as in loss=eval/loss, or compute it, as in flops=6ND."
+    [],
+    "--column",
+    metavar="OURS=THEIRS",
+    help="Map a column, as in loss=eval/loss, or compute missing cells, as in flops=6ND.",
 )
 UNIT = typer.Option([], "--unit", metavar="COLUMN=UNIT", help="Unit of a column, as in flops=GFLOPs or params=millions.")
-WHERE = typer.Option([], "--where", metavar="COLUMN=VALUE", help="Use only the runs with this value in a column.")
+WHERE = typer.Option(
+    [], "--where", metavar="COLUMN=VALUE", help="Use only the runs with this value in a column, as in model=llama*."
+)
 ALLOW = typer.Option([], "--allow", metavar="CODE", help="Lower an error of the audit to a warning, as in groups.")
 KEEP = typer.Option([], "--keep", metavar="RUN", help="Keep a run that the audit would drop; repeatable.")
 DROP = typer.Option([], "--drop", metavar="RUN", help="Leave a run out of the fit; repeatable.")
@@ -91,8 +99,8 @@ def fit_table(
 
     budgets = [parse_flops(text) for text in predict]
     _require_budget(budgets, {"--unique-tokens": unique_tokens, "--inference-tokens": inference_tokens})
-    wanted = read_targets(predict_runs) if predict_runs else None
     runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
+    wanted = read_targets(predict_runs, like=runs) if predict_runs else None
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops, unique_tokens=unique_tokens) for flops in budgets]
     targets += target_runs(result, wanted) if wanted else []
@@ -100,10 +108,10 @@ def fit_table(
     tested = backtest_of_fit(result) if forecasts and result.law.is_calibrated else None
     tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []
     if plot is not None:
-        from marin_scaling.publish.charts import law_chart
+        from marin_scaling.publish.charts import law_chart, outcomes_of
         from marin_scaling.publish.figures import save_chart
 
-        save_chart(law_chart(result, forecasts), plot)
+        save_chart(law_chart(result, forecasts, outcomes=outcomes_of(forecasts)), plot)
     served = _sizes_for_inference(result, budgets, inference_tokens, unique_tokens) if inference_tokens is not None else []
     if as_json:
         from marin_scaling.canonical_json import dump_canonical

@@ -1,14 +1,16 @@
 """Compute-optimal sizes: a power law for N*, and D* from the FLOPs.
 
 N* = params (C / C0)^params_exponent goes through the minima of bowls if at least three budgets have closed ones ("approach 2"
-of Hoffmann et al. 2022), otherwise it comes from the coupled law. D* is C / (k N*). The FLOPs per parameter and token, k, are
+of Hoffmann et al. 2022), otherwise it comes from the coupled law. Runs that all follow one rule of tokens per parameter do not
+identify N*: N is then that of the same rule. D* is C / (k N*). The FLOPs per parameter and token, k, are
 read off the runs: near 6, but different for small models (share of the output head) and long sequences (attention).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from marin_scaling.fitting.law import Law, Targets, refuse
 from marin_scaling.fitting.optima import DrawnPoints
 from marin_scaling.fitting.posterior import SurfacePosterior
 from marin_scaling.laws import Array, effective_tokens
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _LEAST_GROWTH, _LARGEST_GROWTH = -1.0, 2.0  # of N* with C; Delphi's is 0.40, Hoffmann's 0.46 to 0.50
 _SIZES_TRIED, _OPTIMUM_OFF = 400, 4.0
@@ -45,7 +50,8 @@ class Allocation:
     """Compute-optimal sizes. Deviations are of ln N* at C0 and of the exponent; `freedom` is that of their Student's t.
 
     `tokens_exponent` is that of the same points' tokens (D* ~ C^tokens_exponent), for reports; forecasts derive D* from the
-    budget and N*. `origin` names the source of N*.
+    budget and N*. `origin` names the source of N*. `identified` is False if the sizes follow the runs' own tokens per
+    parameter, optimal or not.
     """
 
     params: float
@@ -57,6 +63,7 @@ class Allocation:
     freedom: float
     cost: FlopsPerParamToken
     origin: str
+    identified: bool = True
 
     def params_at(self, flops: float) -> float:
         """Return the compute-optimal parameters for a budget."""
@@ -111,6 +118,10 @@ def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = 
     """Return the allocation of a table's points; from the posterior if fewer than `LEAST_BOWLS` budgets have closed bowls."""
     frame = drawn.frame
     cost = _cost(*(frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens")))
+    if not drawn.bowls and follows_one_ratio(frame):
+        runs = [frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens")]
+        along = _by_points(runs, cost, "the tokens per parameter of the runs")
+        return replace(along, freedom=0.0, identified=False)
     closed = [point for point in drawn.points if not point.note]
     budgets = len({point.flops for point in closed}) if drawn.bowls else 0
     if posterior is not None and budgets < LEAST_BOWLS:
@@ -120,6 +131,15 @@ def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = 
     return _by_points(
         [np.array([getattr(each, name) for each in chosen]) for name in ("flops", "params", "tokens")], cost, origin
     )
+
+
+_ONE_RATIO = 0.05  # scatter about the trend of tokens per parameter, in decades, below which runs show nothing off it
+
+
+def follows_one_ratio(frame: pd.DataFrame) -> bool:
+    """Return True if tokens per parameter follow one trend with compute, so that no run shows the loss off it."""
+    x, y = np.log10(frame["flops"].to_numpy()), np.log10(frame["tokens"].to_numpy() / frame["params"].to_numpy())
+    return bool(np.std(y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean())) < _ONE_RATIO)
 
 
 def allocation_of_best_runs(drawn: DrawnPoints, *, source: str) -> Allocation:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.fitting.all_runs_frontier import FrontierPosterior, fit_frontier_posterior
-from marin_scaling.fitting.allocation import allocation_through
+from marin_scaling.fitting.allocation import allocation_through, follows_one_ratio
 from marin_scaling.fitting.coupled_law import KAPPA, SHARE, SIGMA, TAU, CoupledLaws, Prior, laws_of
 from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets
 from marin_scaling.fitting.optima import BowlShape, DrawnPoints, all_runs_drawn, loss_rises, size_column
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
 
 _FEW_RUNS = 8  # the number of the law's unknowns
-_ONE_RATIO = 0.05  # scatter about the trend of tokens per parameter, in decades, below which runs show nothing off it
 
 _PRIOR_HOLDS = 0.8  # of the prior's standard deviation: with more the prior has two thirds of the say about the asymptote
 _LARGEST = 0.8  # share of the largest run's FLOPs above which runs belong to the largest budget
@@ -51,7 +50,12 @@ _FAR_OFF = (
 
 
 _SURFACE, _FRONTIER = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g", "E_f + K_f * (C / C_f)^-gamma_f"
-_FORMULAS = {0.0: _SURFACE, 1.0: _FRONTIER, FRONTIER_WEIGHT: f"mean of {_SURFACE} and {_FRONTIER}"}
+_FORMULAS = {
+    0.0: _SURFACE,
+    1.0: f"{_FRONTIER}, at the best N and D for C",
+    FRONTIER_WEIGHT: f"sqrt(L * F); L = {_SURFACE}; F = ({_FRONTIER}) * L / L*; L* = least L at this N * D",
+}
+_SPARSE = "; N = active params * (S / S0)^kappa; C = FLOPs * (S / S0)^kappa; S = total / active params"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +84,15 @@ class CombinedLaw(Law):
             "D0": posterior.middle_tokens,
             "sigma": float(np.exp(posterior.mode[SIGMA])),
             "tau": float(np.exp(posterior.mode[TAU])),
-            **({"kappa": float(posterior.mode[KAPPA])} if self._is_sparse else {}),
         }
         frontier = {name: float(np.median(draws)) for name, draws in self._frontier_draws().items()}
         of_frontier = {**frontier, "C_f": float(np.exp(self.frontier.middle_log_flops))}
-        return {**(surface if self.frontier_weight < 1 else {}), **(of_frontier if self.frontier_weight > 0 else {})}
+        sparse = {"kappa": float(posterior.mode[KAPPA]), "S0": _middle_sparsity(self.frame)} if self._is_sparse else {}
+        return {
+            **(surface if self.frontier_weight < 1 else {}),
+            **(of_frontier if self.frontier_weight > 0 else {}),
+            **sparse,
+        }
 
     @property
     def prior(self) -> Prior:
@@ -113,12 +121,30 @@ class CombinedLaw(Law):
             calibration=calibration,
         )
 
+    def formula_losses(self, targets: Targets) -> Array:
+        """Return the surface of highest density, the frontier of medians, or their geometric mean."""
+        posterior, sparsity, values = self.posterior, self._log_sparsity(targets), self.parameters
+        shift = 0.0 if sparsity is None else values["kappa"] * sparsity
+        surface = laws_of(posterior.mode[None])
+        x, y = np.log(targets.params / posterior.middle_params) + shift, np.log(targets.tokens / posterior.middle_tokens)
+        log_surface = surface.log_losses(x[None], y)[0]
+        if self.frontier_weight == 0:
+            return np.asarray(np.exp(log_surface))
+        best = surface.optimal_log_params(x + y)
+        log_least = surface.log_losses(best, x + y - best)[0]
+        distance = np.log(targets.flops / values["C_f"]) + shift
+        log_frontier = np.log(values["E_f"] + values["K_f"] * np.exp(-values["gamma_f"] * distance))
+        if self.frontier_weight == 1:
+            return np.asarray(np.exp(log_frontier))
+        return np.asarray(np.exp((log_surface + log_frontier + log_surface - log_least) / 2))
+
     def parameter_draws(self) -> dict[str, Array]:
         """Return draws of the posteriors."""
-        surface = _named(self.posterior.laws) if self.frontier_weight < 1 else {}
-        if self._is_sparse:
-            surface["kappa"] = self.posterior.unknowns[:, KAPPA]
-        return {**surface, **(self._frontier_draws() if self.frontier_weight > 0 else {})}
+        return {
+            **(_named(self.posterior.laws) if self.frontier_weight < 1 else {}),
+            **(self._frontier_draws() if self.frontier_weight > 0 else {}),
+            **({"kappa": self.posterior.unknowns[:, KAPPA]} if self._is_sparse else {}),
+        }
 
     def log_losses(self, *, params: Array, tokens: Array) -> Array:
         """Return log losses by the surface, without model discrepancy."""
@@ -165,7 +191,7 @@ def fit_coupled_runs(table: RunTable, *, kind: LawKind, seed: int, prior: Prior 
         frame=table.frame,
         seed=seed,
         name=kind.name,
-        formula=_FORMULAS[weight],
+        formula=_FORMULAS[weight] + (_SPARSE if posterior.runs.log_sparsity is not None else ""),
     )
     return FitResult.of(
         table,
@@ -205,7 +231,11 @@ def log_sparsity_at(frame: pd.DataFrame, sparsity: Array) -> Array | None:
     """Return ln(total / active) relative to the median of the fitted runs, for targets; None if the fit does not use it."""
     if _log_sparsity(frame) is None:
         return None
-    return np.asarray(np.log(sparsity) - np.median(np.log(frame["params"].to_numpy(dtype=np.float64) / size_column(frame))))
+    return np.asarray(np.log(sparsity / _middle_sparsity(frame)))
+
+
+def _middle_sparsity(frame: pd.DataFrame) -> float:
+    return float(np.exp(np.median(np.log(frame["params"].to_numpy(dtype=np.float64) / size_column(frame)))))
 
 
 def _why(drawn: DrawnPoints) -> str:
@@ -225,7 +255,7 @@ def _statuses(drawn: DrawnPoints, posterior: SurfacePosterior) -> dict[FitStatus
         FitStatus.LARGE_MISFIT: float(np.median(np.exp(posterior.unknowns[:, TAU]))) > LARGE_MISFIT,
         FitStatus.BOWLS_NOT_CLOSED: bool(drawn.bowls) and 3 * unclosed >= len(drawn.bowls),
         FitStatus.PRIOR_ASYMPTOTE: _share_of_prior(posterior) > _PRIOR_HOLDS,
-        FitStatus.ONE_RATIO: _ratio_scatter(drawn.frame) < _ONE_RATIO,
+        FitStatus.ONE_RATIO: follows_one_ratio(drawn.frame),
     }
 
 
@@ -243,12 +273,6 @@ def _best_run_off(posterior: SurfacePosterior) -> float:
     laws = posterior.log_losses(params=runs.params[best], tokens=runs.tokens[best], log_sparsity=sparsity)
     noise, misfit = variances(posterior.unknowns)
     return float((np.log(runs.loss[best[0]]) - np.median(laws)) / np.sqrt(np.median(noise) + np.median(misfit)))
-
-
-def _ratio_scatter(frame: pd.DataFrame) -> float:
-    """Return the standard deviation of log10 tokens per parameter about their trend with compute."""
-    x, y = np.log10(frame["flops"].to_numpy()), np.log10(frame["tokens"].to_numpy() / frame["params"].to_numpy())
-    return float(np.std(y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean())))
 
 
 def _warnings(posterior: SurfacePosterior, frame: pd.DataFrame) -> list[str]:

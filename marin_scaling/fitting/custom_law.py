@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -156,11 +156,15 @@ class CustomFit(Law):
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
         """Draw from all refitted laws, with resampled residuals as the noise of a new run."""
-        law = np.repeat(self._losses(targets), _REPEATS, axis=0)
+        law = np.repeat(self._losses(targets, self.resampled), _REPEATS, axis=0)
         if not np.isfinite(law).all():
             raise _refused("The law is not finite at the target.", fix="Forecast nearer to the runs, or narrow the bounds.")
         noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
         return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
+
+    def formula_losses(self, targets: Targets) -> Array:
+        """Return the law with lmfit's values at each target."""
+        return np.asarray(self._losses(targets, [self.parameters])[0])
 
     def parameter_draws(self) -> dict[str, Array]:
         """Return the parameters of the refits, without constants."""
@@ -171,10 +175,10 @@ class CustomFit(Law):
         """Return the status of the search, and lmfit's report."""
         return self.found.report()
 
-    def _losses(self, targets: Targets) -> Array:
+    def _losses(self, targets: Targets, sets: Sequence[Mapping[str, float]]) -> Array:
         columns = {name: getattr(targets, name) for name in self.takes}
         known = inspect.signature(self.function).parameters
-        values = [{name: value for name, value in each.items() if name in known} for each in self.resampled]
+        values = [{name: value for name, value in each.items() if name in known} for each in sets]
         losses = [_called(self.function, columns | each) for each in values]
         return np.stack([np.broadcast_to(each, targets.flops.shape) for each in losses])
 

@@ -274,6 +274,10 @@ class FrontierOfBudgets(Law):
         law = self.frontier
         return {"E": law.E, "A": law.A, "gamma": law.gamma, "C0": law.reference_flops}
 
+    def formula_losses(self, targets: Targets) -> Array:
+        """Return the least-squares frontier at each target."""
+        return frontier_loss(self.frontier, flops=targets.flops)
+
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
         """Draw losses of compute-optimal runs under laws refitted to resampled budgets."""
         drawn = resample(self, seed=seed)

@@ -51,7 +51,7 @@ class Law(Protocol):
     name: str
     """Name of the law, as in `--law`."""
     formula: str
-    """Right side of "loss = ...", with the names of `parameters`."""
+    """Right side of "loss = ...", with the names of `parameters`; definitions of its other names follow, after "; " each."""
     knows_any_size: bool = True
     """False if only compute-optimal runs can be forecast."""
     is_calibrated: bool = False
@@ -70,6 +70,10 @@ class Law(Protocol):
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
         """Draw losses of new runs at the targets; equal seeds give equal numbers."""
         ...
+
+    def formula_losses(self, targets: Targets) -> Array | None:  # noqa: ARG002
+        """Return the formula's value at the `parameters`: (target,); None if unknown."""
+        return None
 
     def parameter_draws(self) -> Mapping[str, Array]:
         """Return draws of each parameter with an interval: (draw,)."""
@@ -224,8 +228,9 @@ def refuse_hopeless(table: RunTable) -> None:
     frame = table.frame
     if len(frame) <= FRONTIER_UNKNOWNS:
         refuse(
-            f"{table.source} has {counted(len(frame), 'usable run')}; the law has {FRONTIER_UNKNOWNS} unknowns."
+            f"{table.source} has {counted(len(frame), 'usable run')}; a fit needs at least {FRONTIER_UNKNOWNS + 1}."
             f"{left_out(table)}",
+            why="So few runs do not determine how the loss falls.",
             fix=f"{_KEEP} {_MORE_RUNS}" if len(table.excluded) > len(frame) else _MORE_RUNS,
         )
     if frame["flops"].max() < BUDGET_SPAN * frame["flops"].min():

@@ -25,7 +25,7 @@ from marin_scaling.fitting.surface import (
     terms,
     unknowns_of,
 )
-from marin_scaling.laws import Array, SurfaceLaw
+from marin_scaling.laws import Array, SurfaceLaw, surface_loss
 
 if TYPE_CHECKING:
     from marin_scaling.fitting.coupled_law import Prior
@@ -122,6 +122,10 @@ class AdditiveSurface(Law):
     def parameters(self) -> dict[str, float]:
         """Parameters at the log-Huber optimum of all runs."""
         return asdict(self.surface)
+
+    def formula_losses(self, targets: Targets) -> Array:
+        """Return the surface of all runs at each target."""
+        return surface_loss(self.surface, params=targets.params, tokens=targets.tokens)
 
     def draws(self, targets: Targets, *, seed: int) -> LossDraws:
         """Draw from every resampled surface, with resampled residuals as the noise of a new run."""

@@ -20,6 +20,7 @@ from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law, refuse_con
 from marin_scaling.fitting.optima import size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
+from marin_scaling.printable import wrapped
 from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import RunTable
 from marin_scaling.scoring import crps
@@ -203,7 +204,7 @@ def backtest_doubts(result: Backtest) -> list[str]:
 def backtest_text(result: Backtest) -> str:
     """Format the scores by distance as text."""
     head = f"{'beyond the runs':>16} {'forecasts':>9} {'error':>7} {'bias':>7} {'in 50 %':>8} {'in 90 %':>8} {'CRPS':>7}"
-    lines = [f"{result.source}: each budget forecast from the smaller ones", head]
+    lines = [wrapped(f"{result.source}: each budget forecast from the smaller ones"), head]
     for row in result.by_distance():
         distance = f"{row.nearest:g}x to {row.farthest:g}x" if np.isfinite(row.farthest) else f"{row.nearest:g}x and more"
         lines.append(
@@ -212,9 +213,12 @@ def backtest_text(result: Backtest) -> str:
         )
     if not result.points:
         lines.append("no budget could be forecast from smaller ones")
-    lines += [f"no forecast from runs up to {format_flops(cut)} FLOPs: {why}" for cut, why in result.refused]
+    lines += [wrapped(f"no forecast from runs up to {format_flops(cut)} FLOPs: {why}") for cut, why in result.refused]
     return "\n".join(
-        [*lines, "error: median of |median / observed - 1|; CRPS as a share of the loss; runs of a budget err together"]
+        [
+            *lines,
+            wrapped("error: median of |median / observed - 1|; CRPS as a share of the loss; runs of a budget err together"),
+        ]
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_col
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
-from marin_scaling.run.audit import MOST_EPOCHS
-from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_flops, unit_of
 
@@ -37,14 +35,6 @@ FARTHEST = 1e12
 WIDEST = 2.0
 """Largest width of a 90 % interval, relative to the range of the runs' losses. Of 79 splits of public ladders, down to eight
 runs 50x below their targets, the widest had 1.7."""
-
-WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
-"""Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
-
-_FARTHEST_RATIO = 10.0
-"""Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
-_SAME_SPARSITY = 1.2
-"""Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
 
 UNCALIBRATED_BAND_NOTES = {
     "form": "not estimated: one law only; another form of law may lie outside this interval",
@@ -64,6 +54,7 @@ BAND_NOTES = {
 class Target:
     """A run to forecast. `params` are all parameters, `active_params` those that a token passes (equal in dense models).
 
+    `run` is the name in a table of runs to forecast, and `observed` its measured loss, None if unknown.
     `unique_tokens` are those that the run repeats, None if all its tokens are new. `is_optimal` is True for an optimum that
     they limit.
     """
@@ -72,6 +63,8 @@ class Target:
     params: float
     tokens: float
     active_params: float
+    run: str = ""
+    observed: float | None = None
     unique_tokens: float | None = None
     is_optimal: bool = False
 
@@ -89,7 +82,9 @@ class Forecast:
     uncertainty, None if not estimated; `band_notes` describe them. `extrapolation` is the ratio of `flops` to the largest
     fitted run or budget. `optimal` is True for a compute-optimal size, and `params_interval` is the interval of its active
     parameters. `mis_sizing` is the relative increase of the loss for half or double the parameters at the same compute.
-    `by_law` are the medians of the laws that are averaged. `unique_tokens` are those that the run repeats, None if all are new.
+    `by_law` are the medians of the laws that are averaged, and `by_formula` is the formula's value at the law's
+    `parameters`, None if unknown. `run` and `observed` are those of the target. `unique_tokens` are those that the run repeats,
+    None if all are new.
     """
 
     flops: float
@@ -106,6 +101,9 @@ class Forecast:
     mis_sizing: tuple[float, float] | None
     unit: str = ""
     by_law: Mapping[str, float] = field(default_factory=dict)
+    by_formula: float | None = None
+    run: str = ""
+    observed: float | None = None
     unique_tokens: float | None = None
 
     @property
@@ -117,6 +115,24 @@ class Forecast:
     def tokens_per_param(self) -> float:
         """Ratio of trained tokens to active parameters."""
         return self.tokens / self.active_params
+
+    @property
+    def error(self) -> float | None:
+        """Relative difference of the median from the observed loss; None if that is unknown."""
+        return None if self.observed is None else self.median / self.observed - 1
+
+    @property
+    def inside_90(self) -> bool | None:
+        """True if the observed loss is in the 90 % interval; None if it is unknown."""
+        low, high = self.interval()
+        return None if self.observed is None else low <= self.observed <= high
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """Return the observed loss with its error and place in the 90 % interval; empty if it is unknown."""
+        if self.observed is None:
+            return {}
+        return {"observed": self.observed, "error": self.error, "inside_90": self.inside_90}
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
         """Return the central interval of this probability; `UsageError` unless its ends are among the quantiles."""
@@ -130,14 +146,18 @@ class Forecast:
         return self.quantiles[min(ends)], self.quantiles[max(ends)]
 
     @property
-    def row(self) -> dict[str, float]:
-        """Return one row of a table: sizes, median, 90 % interval, half-widths by source (NaN if not estimated)."""
+    def row(self) -> dict[str, Any]:
+        """Return one row of a table: sizes, median, 90 % interval, half-widths by source (NaN if not estimated).
+
+        The name of the run, and its observed loss with error and place in the interval, are added where they are known.
+        """
         low, high = self.interval()
         bands = {cause: math.nan if half is None else half for cause, half in self.bands.items()}
         sizes = {
             name: getattr(self, name) for name in ("flops", "params", "active_params", "tokens", "extrapolation", "median")
         }
-        return {**sizes, "q05": low, "q95": high, **bands}
+        named = {"run": self.run} if self.run else {}
+        return {**named, **sizes, "q05": low, "q95": high, **bands, **self.measured}
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -197,9 +217,10 @@ def targets_of(rows: pd.DataFrame) -> list[Target]:
 
 
 def optimal_target(result: FitResult, flops: float, *, unique_tokens: float | None = None) -> Target:
-    """Return the compute-optimal run of a budget, as sparse as the larger runs of the table.
+    """Return the compute-optimal run of a budget, or one by the runs' own rule if they identify no optimum.
 
-    If the budget pays for more than `unique_tokens`, it is the best size of a run that repeats them.
+    The run is as sparse as the larger runs of the table. If the budget pays for more than `unique_tokens`, it is the best size
+    of a run that repeats them.
     """
     active = _optimal_params(result, flops, unique_tokens)
     total = active * (sparsity_of(result.frame) if result.law.knows_any_size else 1.0)
@@ -232,11 +253,13 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
     if not targets:
         return []
     draws = _draws(result, targets, seed=result.seed if seed is None else seed)
+    by_formula = result.law.formula_losses(_arrays(targets))
+    formulas = [None] * len(targets) if by_formula is None else by_formula.tolist()
     values = np.quantile(draws.losses, LEVELS, axis=0).T  # (target, level)
     widths = {cause: _half_widths(each) for cause, each in draws.causes.items()}  # (target,) each
     bands = [{cause: float(each[column]) for cause, each in widths.items()} for column in range(len(targets))]
     by_law = [{name: float(each[column]) for name, each in draws.by_law.items()} for column in range(len(targets))]
-    return [_summary(result, *each) for each in zip(targets, values, bands, by_law, strict=True)]
+    return [_summary(result, *each) for each in zip(targets, values, bands, by_law, formulas, strict=True)]
 
 
 def samples(result: FitResult, *, flops: float, unique_tokens: float | None = None, seed: int | None = None) -> Array:
@@ -255,22 +278,30 @@ def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...]
 def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDraws:
     if not result.law.knows_any_size:
         _require_optimal(result, targets)
+    return result.law.draws(_arrays(targets), seed=seed)
+
+
+def _arrays(targets: Sequence[Target]) -> Targets:
     flops, params, tokens, active = (
         np.array([getattr(target, name) for target in targets]) for name in ("flops", "params", "tokens", "active_params")
     )
     worth = np.array([target.worth for target in targets])
-    wanted = Targets(flops=flops * worth, params=active, tokens=tokens * worth, total_params=params)
-    return result.law.draws(wanted, seed=seed)
+    return Targets(flops=flops * worth, params=active, tokens=tokens * worth, total_params=params)
 
 
 def _summary(
-    result: FitResult, target: Target, values: Array, bands: Mapping[str, float], by_law: Mapping[str, float]
+    result: FitResult,
+    target: Target,
+    values: Array,
+    bands: Mapping[str, float],
+    by_law: Mapping[str, float],
+    by_formula: float | None,
 ) -> Forecast:
     quantiles = dict(zip(LEVELS, (float(value) for value in values), strict=True))
     _require_positive(quantiles, result, target.flops)
     _require_narrower_than_the_runs(quantiles, result, target)
     unlimited = target.active_params == result.allocation.params_at(target.flops)
-    optimal = unlimited or target.is_optimal
+    optimal = result.allocation.identified and (unlimited or target.is_optimal)
     return Forecast(
         flops=target.flops,
         params=target.params,
@@ -286,8 +317,24 @@ def _summary(
         mis_sizing=_mis_sizing(result.law, target) if optimal else None,
         unit=unit_of(result.metric),
         by_law=by_law,
+        by_formula=by_formula,
+        run=target.run,
+        observed=target.observed,
         unique_tokens=target.unique_tokens,
     )
+
+
+def above_optimum(result: FitResult, forecast: Forecast) -> float | None:
+    """Return the relative increase of a forecast's loss over that of N* for the same FLOPs.
+
+    None for N* itself, for runs that identify no N*, and for a law that knows no sizes.
+    """
+    if forecast.optimal or not result.allocation.identified:
+        return None
+    params = np.array([forecast.active_params, result.allocation.params_at(forecast.flops)])
+    tokens = np.array([forecast.effective_tokens, result.allocation.tokens_at(forecast.flops)])
+    log_losses = result.law.log_losses(params=params, tokens=tokens)
+    return None if log_losses is None else float(np.median(np.expm1(log_losses[:, 0] - log_losses[:, 1])))
 
 
 def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
@@ -301,74 +348,6 @@ def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
         return None
     rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
     return float(rise[0]), float(rise[1])
-
-
-def implausible(forecast: Forecast) -> list[str]:
-    """Return what cannot be meant by a forecast: each is a sentence, and makes the forecast unusable."""
-    at = f"forecast at {forecast.flops:.3g} FLOPs"
-    found = []
-    if forecast.params_interval and forecast.params_interval[1] > WIDEST_SIZE * forecast.params_interval[0]:
-        low, high = forecast.params_interval
-        found.append(f"{at}: N* is only known to lie between {low:.3g} and {high:.3g}, a factor of {high / low:.1g}")
-    for name, cost in zip(("half", "twice"), forecast.mis_sizing or (), strict=False):
-        if cost < -LARGEST_GAIN:
-            found.append(f"{at}: by the law {name} N* would lose {-cost:.1%} less, so N* is not its optimum")
-    if forecast.extrapolation > FARTHEST_USED:
-        found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
-    return found
-
-
-def far_optimum(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that the optimum has many times more or fewer tokens per parameter than any run, or ""."""
-    ratios = result.frame["tokens"].to_numpy() / size_column(result.frame)
-    low, high, own = float(ratios.min()), float(ratios.max()), forecast.tokens_per_param
-    if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
-        return ""
-    return (
-        f"forecast at {forecast.flops:.3g} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have {low:.3g} to "
-        f"{high:.3g}: no run is near such an optimum"
-    )
-
-
-def laws_disagree(forecast: Forecast) -> str:
-    """Return the warning that the laws' medians are outside of the 90 % interval of their mean, or ""."""
-    low, high = forecast.interval()
-    if all(low <= median <= high for median in forecast.by_law.values()):
-        return ""
-    medians = ", ".join(f"{name} {median:.4f}" for name, median in forecast.by_law.items())
-    return f"forecast at {forecast.flops:.3g} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
-
-
-def other_sparsity(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that no run has the ratio of total to active parameters of a forecast, or ""."""
-    if "active_params" not in result.frame:
-        return ""
-    of_runs = result.frame["params"].to_numpy() / size_column(result.frame)
-    low, high, own = float(of_runs.min()), float(of_runs.max()), forecast.params / forecast.active_params
-    if low / _SAME_SPARSITY <= own <= high * _SAME_SPARSITY:
-        return ""
-    return (
-        f"forecast at {forecast.flops:.3g} FLOPs: its total / active parameters are {own:.3g}, those of the runs {low:.3g} to "
-        f"{high:.3g}; the law extrapolates"
-    )
-
-
-def repeated_data(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that a forecast takes tokens for new that the runs repeat, or repeats them very often, or ""."""
-    at, unique = f"forecast at {forecast.flops:.3g} FLOPs", forecast.unique_tokens
-    if unique is not None:
-        epochs = forecast.tokens / unique
-        rough = f"beyond {MOST_EPOCHS:g} the count of effective tokens is rough, and the loss can rise"
-        return f"{at}: {epochs:.3g} epochs of {unique:.3g} unique tokens; {rough}" if epochs > MOST_EPOCHS else ""
-    if not repeats_data(result.frame):
-        return ""
-    known = float((result.frame["trained_tokens"] / result.frame["epochs"]).max())
-    if forecast.tokens <= known:
-        return ""
-    return (
-        f"{at}: its {forecast.tokens:.3g} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of the {known:.3g} "
-        f"unique ones of the runs: --unique-tokens {known:.3g}"
-    )
 
 
 def _half_widths(values: Array) -> Array:
@@ -470,15 +449,16 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
         active_params=forecast.active_params,
         unique_tokens=forecast.unique_tokens,
     )
-    choices = list(_choices(result, target, optimal=forecast.optimal and target.worth == 1))
+    of_rule = math.isclose(forecast.active_params, result.allocation.params_at(forecast.flops), rel_tol=1e-9)
+    choices = list(_choices(result, target, of_rule=of_rule and target.worth == 1))
     return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
 
 
 Choice = tuple[str, Callable[[], float]]
 
 
-def _choices(result: FitResult, target: Target, *, optimal: bool) -> Iterator[Choice]:
-    if optimal:
+def _choices(result: FitResult, target: Target, *, of_rule: bool) -> Iterator[Choice]:
+    if of_rule:
         yield from _frontier_choices(result, target)
     for name, form in _SURFACES.items():
         yield f"{name} alone (log-Huber)", partial(_surface_median, result, target, form)

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from marin_scaling import __version__
 from marin_scaling.fitting.coupled_law import Prior
-from marin_scaling.fitting.optima import FrontierPoint, has_bowl
+from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
-from marin_scaling.forecast.forecast import Forecast, far_optimum, implausible, laws_disagree, other_sparsity, repeated_data
+from marin_scaling.forecast.forecast import Forecast, above_optimum
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
-from marin_scaling.run.audit import Exclusion, name_some
+from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
+from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_count, format_flops, unit_of
 
@@ -27,9 +30,25 @@ if TYPE_CHECKING:
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
+WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
+"""Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
+
+_FARTHEST_RATIO = 10.0
+"""Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
+_SAME_SPARSITY = 1.2
+"""Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
+_SAME_COST = 0.01
+"""Relative difference within which FLOPs are counted as in the runs."""
+_MOST_BLOCKS, _NAME_WIDTH = 3, 14
+
 _ASSUMES = {
     True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
     False: "The interval assumes that this form of law, and the recipe behind the runs, still hold there.",
+}
+_MEDIANS = {
+    True: "A forecast is the median over all drawn laws, with what the runs show beyond the formula; it differs from the "
+    "formula at the estimates.",
+    False: "A forecast is the median over laws refitted to resampled runs; it differs from the formula at the estimates.",
 }
 
 
@@ -45,7 +64,7 @@ def forecast_document(
     `sensitivities` are the rows of each forecast in order, or empty. `tested` is the table's back-test, whose scores and
     warnings are included.
     """
-    predictions = [_prediction(forecast) for forecast in forecasts]
+    predictions = [_prediction(forecast, result) for forecast in forecasts]
     for prediction, rows in zip(predictions, sensitivities, strict=False):
         prediction["sensitivity"] = [asdict(row) for row in rows]
     return {
@@ -58,6 +77,7 @@ def forecast_document(
             "params_exponent": result.allocation.params_exponent,
             "tokens_exponent": result.allocation.tokens_exponent,
             "read_off": result.allocation.origin,
+            "identified": result.allocation.identified,
         },
         "optima": [_optimum(flops, point) for flops, point in _optima(result).items()],
         "status": _status(result, forecasts, tested).value,
@@ -83,7 +103,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast], tested: Back
         _left_out_text(result.excluded),
         _points_text(result),
         _law_text(result),
-        *(_forecast_text(forecast, result) for forecast in forecasts),
+        *_forecasts_text(forecasts, result),
         _tested_text(tested),
         _warnings_text(result, forecasts, tested),
     ]
@@ -106,8 +126,10 @@ def _optimum(flops: float, point: FrontierPoint) -> dict[str, Any]:
     }
 
 
-def _prediction(forecast: Forecast) -> dict[str, Any]:
+def _prediction(forecast: Forecast, result: FitResult) -> dict[str, Any]:
+    above = above_optimum(result, forecast)
     return {
+        **({"run": forecast.run} if forecast.run else {}),
         "flops": forecast.flops,
         "params": forecast.params,
         "active_params": forecast.active_params,
@@ -116,12 +138,15 @@ def _prediction(forecast: Forecast) -> dict[str, Any]:
         "tokens_per_param": forecast.tokens_per_param,
         "optimal": forecast.optimal,
         "params_interval": None if forecast.params_interval is None else list(forecast.params_interval),
+        **({} if above is None else {"optimal_params": result.allocation.params_at(forecast.flops), "above_optimum": above}),
         "mis_sizing": None if forecast.mis_sizing is None else dict(zip(("half", "double"), forecast.mis_sizing, strict=True)),
         "median": forecast.median,
         "quantiles": {f"{level:g}": value for level, value in forecast.quantiles.items()},
         "bands": dict(forecast.bands),
         "band_notes": dict(forecast.band_notes),
         **({"by_law": dict(forecast.by_law)} if forecast.by_law else {}),
+        **({"by_formula": forecast.by_formula} if forecast.by_formula is not None else {}),
+        **forecast.measured,
         "extrapolation": forecast.extrapolation,
     }
 
@@ -213,15 +238,59 @@ def _budgets_without_optimum(result: FitResult) -> list[str]:
 
 def _law_text(result: FitResult) -> str:
     law, sizes = result.law, result.allocation
+    formula, *definitions = law.formula.split("; ")
+    grows = f"C^{sizes.params_exponent:.3f}"
     return "\n".join(
         [
             wrapped(f"law: {law.name} ({result.why_this_law})"),
-            wrapped(f"loss = {law.formula}", "  "),
+            wrapped(f"loss = {formula}", "  "),
+            *(wrapped(each, "    ") for each in definitions),
             table_text(law.summary().reset_index()),
             *([law.report()] if law.report() else []),
-            f"  N* grows as C^{sizes.params_exponent:.3f} (read off {sizes.origin})",
+            wrapped(
+                f"N* grows as {grows} (read off {sizes.origin})"
+                if sizes.identified
+                else f"N grows as {grows}, with {sizes.origin}; the optimum N* is not identified",
+                "  ",
+            ),
         ]
     )
+
+
+def _forecasts_text(forecasts: Sequence[Forecast], result: FitResult) -> list[str]:
+    """Return a block for each forecast; more than `_MOST_BLOCKS` of a table's runs are one table."""
+    of_table = [each for each in forecasts if each.run]
+    as_table = of_table if len(of_table) > _MOST_BLOCKS else []
+    blocks = [_forecast_text(each, result) for each in forecasts if not (as_table and each.run)]
+    return [*blocks, *([_runs_table(as_table)] if as_table else []), *_measured_text(of_table)]
+
+
+def _runs_table(forecasts: Sequence[Forecast]) -> str:
+    import pandas as pd
+
+    rows = []
+    for each in forecasts:
+        low, high = each.interval()
+        row = {"run": _within(each.run, _NAME_WIDTH), "N": format_count(each.active_params), "D": format_count(each.tokens)}
+        row |= {"forecast": f"{each.median:.4f}", "90 %": f"{low:.3f}-{high:.3f}"}
+        if any(other.observed is not None for other in forecasts):
+            known = each.observed is not None
+            row |= {"observed": f"{each.observed:.4f}" if known else "", "off": f"{each.error:+.2%}" if known else ""}
+            row["inside"] = ("yes" if each.inside_90 else "no") if known else ""
+        rows.append(row)
+    return f"forecasts of {len(rows)} runs:\n{table_text(pd.DataFrame(rows))}"
+
+
+def _within(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most + most // 2 + 1 :]}"
+
+
+def _measured_text(forecasts: Sequence[Forecast]) -> list[str]:
+    errors = [abs(each.error) for each in forecasts if each.error is not None]
+    if len(errors) < 2:
+        return []
+    inside = sum(bool(each.inside_90) for each in forecasts)
+    return [f"observed: {inside} of {len(errors)} runs in their 90 % intervals, median error {np.median(errors):.2%}"]
 
 
 def _forecast_text(forecast: Forecast, result: FitResult) -> str:
@@ -234,14 +303,24 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
     far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
     return "\n".join(
         [
-            f"forecast at {_exact(forecast.flops)} FLOPs ({forecast.extrapolation:.3g}x the largest budget{far}):",
+            wrapped(
+                f"forecast {f'of {forecast.run} ' if forecast.run else ''}at {_exact(forecast.flops)} FLOPs "
+                f"({_times(forecast.extrapolation)} the largest budget{far}):"
+            ),
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
-            *_size_lines(forecast),
+            *([_observed_line(forecast)] if forecast.observed is not None else []),
+            *_size_lines(forecast, result),
             wrapped(f"half-widths: {', '.join(bands)}{left_open}", "  "),
             *([wrapped(f"by law: {_by_law_text(forecast)}", "  ")] if forecast.by_law else []),
+            *([f"  formula at the estimates above: {forecast.by_formula:.4f}"] if forecast.by_formula is not None else []),
             *([_below_text(forecast.flops, smallest)] if forecast.flops < smallest / BUDGET_SPAN else []),
         ]
     )
+
+
+def _observed_line(forecast: Forecast) -> str:
+    where = "inside" if forecast.inside_90 else "outside of"
+    return f"  observed {forecast.observed:.4f}, {where} the interval; the forecast is off by {forecast.error:+.2%}"
 
 
 def _by_law_text(forecast: Forecast) -> str:
@@ -260,7 +339,7 @@ def _below_text(flops: float, smallest: float) -> str:
     return wrapped(text, "  ")
 
 
-def _size_lines(forecast: Forecast) -> list[str]:
+def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
     star = "*" if forecast.optimal else ""
     total = "" if forecast.active_params == forecast.params else f" active of {format_count(forecast.params)}"
     size = f"  N{star} {format_count(forecast.active_params)}{total} parameters"
@@ -271,18 +350,32 @@ def _size_lines(forecast: Forecast) -> list[str]:
     if forecast.unique_tokens is not None and forecast.tokens > forecast.unique_tokens:
         epochs, worth = forecast.tokens / forecast.unique_tokens, format_count(forecast.effective_tokens)
         sizes.append(f"  {epochs:.3g} epochs of {format_count(forecast.unique_tokens)} unique tokens, worth {worth} new ones")
+    if not forecast.optimal:
+        return [*(wrapped(each.strip(), "  ") for each in sizes), wrapped(_price_text(forecast, result), "  ")]
     if forecast.mis_sizing is None:
         return sizes
     half, double = forecast.mis_sizing
     return [*sizes, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
 
 
+def _price_text(forecast: Forecast, result: FitResult) -> str:
+    """Say where the FLOPs of a given size come from, and how far the size is from the optimum."""
+    of_runs = float(result.allocation.cost.at(np.array([forecast.active_params]))[0])
+    own = forecast.flops / (forecast.active_params * forecast.tokens)
+    counted = "as in the runs" if math.isclose(own, of_runs, rel_tol=_SAME_COST) else f"in the runs {of_runs:.3g} N D"
+    if not result.allocation.identified:
+        return f"FLOPs are {own:.3g} N D, {counted}; no run is at another ratio, so the optimum N* is not identified"
+    best, above = format_count(result.allocation.params_at(forecast.flops)), above_optimum(result, forecast)
+    loses = "" if above is None else f", whose loss is {abs(above):.2%} {'lower' if above > 0 else 'higher'} by the law"
+    return f"FLOPs are {own:.3g} N D, {counted}; the optimum for them is N* {best}{loses}"
+
+
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
     """Return the worst status of the fit, the forecasts and the back-test."""
     found = {result.status}
-    if any(implausible(each) or far_optimum(result, each) for each in forecasts):
+    if any(_implausible(each) or _far_optimum(result, each) for each in forecasts):
         found.add(FitStatus.IMPLAUSIBLE)
-    if any(map(laws_disagree, forecasts)):
+    if any(map(_laws_disagree, forecasts)):
         found.add(FitStatus.LAWS_DISAGREE)
     if tested is not None and backtest_doubts(tested):
         found.add(FitStatus.BACKTEST_MISSED)
@@ -304,18 +397,107 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
         each
         for forecast in forecasts
         for each in (
-            *implausible(forecast),
-            far_optimum(result, forecast),
-            laws_disagree(forecast),
-            other_sparsity(result, forecast),
-            repeated_data(result, forecast),
+            *_implausible(forecast),
+            _far_optimum(result, forecast),
+            _laws_disagree(forecast),
+            _other_sparsity(result, forecast),
+            _repeated_data(result, forecast),
         )
     ]
     if tested is not None:
-        found += backtest_doubts(tested)
+        found += [*backtest_doubts(tested), _beyond_the_test(forecasts, tested)]
     if result.status not in (FitStatus.USABLE, _status(result, forecasts, tested)):
         found.append(result.status.value)
     return [each for each in dict.fromkeys(found) if each]
+
+
+def _implausible(forecast: Forecast) -> list[str]:
+    """Return what cannot be meant by a forecast: each is a sentence, and makes the forecast unusable."""
+    at = f"forecast at {forecast.flops:.3g} FLOPs"
+    found = []
+    if forecast.params_interval and forecast.params_interval[1] > WIDEST_SIZE * forecast.params_interval[0]:
+        low, high = forecast.params_interval
+        found.append(f"{at}: N* is only known to lie between {low:.3g} and {high:.3g}, a factor of {high / low:.1g}")
+    for name, cost in zip(("half", "twice"), forecast.mis_sizing or (), strict=False):
+        if cost < -LARGEST_GAIN:
+            found.append(f"{at}: by the law {name} N* would lose {-cost:.1%} less, so N* is not its optimum")
+    if forecast.extrapolation > FARTHEST_USED:
+        found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
+    return found
+
+
+def _far_optimum(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that the optimum has many times more or fewer tokens per parameter than any run, or ""."""
+    ratios = result.frame["tokens"].to_numpy() / size_column(result.frame)
+    low, high, own = float(ratios.min()), float(ratios.max()), forecast.tokens_per_param
+    if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have {low:.3g} to "
+        f"{high:.3g}: no run is near such an optimum"
+    )
+
+
+def _laws_disagree(forecast: Forecast) -> str:
+    """Return the warning that the laws' medians are outside of the 90 % interval of their mean, or ""."""
+    low, high = forecast.interval()
+    if all(low <= median <= high for median in forecast.by_law.values()):
+        return ""
+    medians = ", ".join(f"{name} {median:.4f}" for name, median in forecast.by_law.items())
+    return f"forecast at {forecast.flops:.3g} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
+
+
+def _other_sparsity(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that no run has the ratio of total to active parameters of a forecast, or ""."""
+    if "active_params" not in result.frame:
+        return ""
+    of_runs = result.frame["params"].to_numpy() / size_column(result.frame)
+    low, high, own = float(of_runs.min()), float(of_runs.max()), forecast.params / forecast.active_params
+    if low / _SAME_SPARSITY <= own <= high * _SAME_SPARSITY:
+        return ""
+    return (
+        f"forecast at {forecast.flops:.3g} FLOPs: its total / active parameters are {own:.3g}, those of the runs {low:.3g} to "
+        f"{high:.3g}; the law extrapolates"
+    )
+
+
+def _repeated_data(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that a forecast takes tokens for new that the runs repeat, or repeats them very often, or ""."""
+    at, unique = f"forecast at {forecast.flops:.3g} FLOPs", forecast.unique_tokens
+    if unique is not None:
+        epochs = forecast.tokens / unique
+        rough = f"beyond {MOST_EPOCHS:g} the count of effective tokens is rough, and the loss can rise"
+        return f"{at}: {epochs:.3g} epochs of {unique:.3g} unique tokens; {rough}" if epochs > MOST_EPOCHS else ""
+    if not repeats_data(result.frame):
+        return ""
+    known = float((result.frame["trained_tokens"] / result.frame["epochs"]).max())
+    if forecast.tokens <= known:
+        return ""
+    return (
+        f"{at}: its {forecast.tokens:.3g} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of the {known:.3g} "
+        f"unique ones of the runs: --unique-tokens {known:.3g}"
+    )
+
+
+def _beyond_the_test(forecasts: Sequence[Forecast], tested: Backtest) -> str:
+    """Return the warning that a forecast reaches farther beyond the runs than the back-test did, or ""."""
+    reach = max((point.extrapolation for point in tested.points), default=1.0)
+    farthest = max(forecasts, key=lambda each: each.extrapolation, default=None)
+    if farthest is None or farthest.extrapolation <= max(reach, LEAST_FACTOR):
+        return ""
+    used = f"forecast at {farthest.flops:.3g} FLOPs: {_times(farthest.extrapolation)} the compute of the largest run"
+    if not tested.points:
+        return f"{used}, and no back-test: budgets are too few, or too near each other, to forecast one from smaller ones"
+    return f"{used}; the back-test of this table reached {_times(reach)}"
+
+
+def _times(factor: float) -> str:
+    """Format a ratio of compute.
+
+    >>> _times(3333.3), _times(16.66)
+    ('3,333x', '16.7x')
+    """
+    return f"{factor:,.0f}x" if 1e3 <= factor < 1e7 else f"{factor:.3g}x"
 
 
 def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> str:
@@ -327,6 +509,8 @@ def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Bac
     ]
     if forecasts:
         lines.append(wrapped(_ASSUMES[result.law.is_calibrated]))
+        if any(each.by_formula is not None for each in forecasts):
+            lines.append(wrapped(_MEDIANS[result.law.is_calibrated]))
     return "\n".join(lines)
 
 

@@ -1,13 +1,15 @@
 """Tables of runs to forecast: `params` and `tokens` of each, or `flops` alone for the compute-optimal run of that budget.
 
-Optional columns are `run`, `active_params` for sparse models, `flops` in addition to sizes (default: the cost of such runs in
-the fitted table), and `epochs` or `unique_tokens` for runs that repeat data.
+Columns are read as in the fitted table: by the names and units that it has, by known names, or by units in names. Further
+columns are `run`, `active_params` for sparse models, `flops` in addition to sizes (default: the cost of such runs in the fitted
+table), `epochs` or `unique_tokens` for runs that repeat data, and the measured `loss`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,25 +18,31 @@ import numpy as np
 from marin_scaling.errors import RunTableError
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.forecast.forecast import Target, optimal_target
+from marin_scaling.printable import joined
 from marin_scaling.run.cells import has_many_per_cell
 from marin_scaling.run.columns import map_columns, unit_of_name
+from marin_scaling.run.loss_units import loss_in_nats
 from marin_scaling.run.numbers import BadCells, read_numbers
-from marin_scaling.run.table import UNIQUE_TOKENS
-from marin_scaling.run.table_io import RawTable, is_empty, read_table_file
+from marin_scaling.run.size_units import convert_target_units, has_sizes
+from marin_scaling.run.table import UNIQUE_TOKENS, column_texts, read_cells
+from marin_scaling.run.table_io import RawTable, is_empty
+from marin_scaling.units import metric_of_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from marin_scaling.fitting.result import FitResult
+    from marin_scaling.run.table import RunTable
 
-_NUMBERS = ("flops", "params", "tokens", "active_params", "epochs")
+_OPTIONAL = ("active_params", "epochs", "unique_tokens")
+_NUMBERS = ("flops", "params", "tokens", *_OPTIONAL, "loss")
 _WHY = "A run is forecast from its parameters and tokens, or from its FLOPs as the compute-optimal run."
-_FIX = "Name columns params and tokens, or flops, and give every row positive, finite numbers, counted one by one."
+_FIX = "Name columns params and tokens, or flops, and give every row positive, finite numbers."
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedRun:
-    """Numbers of a row; None if missing."""
+    """Numbers of a row, None if missing; `loss` is the measured one, and `run` the name or place in the table, or ""."""
 
     flops: float | None = None
     params: float | None = None
@@ -42,6 +50,8 @@ class WantedRun:
     active_params: float | None = None
     epochs: float | None = None
     unique_tokens: float | None = None
+    loss: float | None = None
+    run: str = ""
 
     @property
     def repeated(self) -> float | None:
@@ -59,39 +69,87 @@ class WantedRuns:
     swept: bool
 
 
-def read_targets(path: Path) -> WantedRuns:
-    """Read a CSV, Parquet or JSON-lines file; `RunTableError` names file, line and column of a missing or invalid number."""
-    return _targets(read_table_file(Path(path)))
+def read_targets(path: Path, *, like: RunTable) -> WantedRuns:
+    """Read a table of runs to forecast as the fitted table `like` was read.
+
+    `RunTableError` names file, line and column of a missing or invalid number.
+    """
+    raw = read_cells(Path(path))
+    return _targets(raw, like, unnamed=raw.places)
 
 
-def targets_of_frame(frame: pd.DataFrame) -> WantedRuns:
+def targets_of_frame(frame: pd.DataFrame, *, like: RunTable) -> WantedRuns:
     """Read a table in memory; errors name the row by its label."""
     places = tuple(f"row {label}" for label in frame.index)
-    return _targets(RawTable(name="DataFrame", cells=frame.rename(columns=str).astype(object), places=places))
+    raw = RawTable(name="DataFrame", cells=frame.rename(columns=str).astype(object), places=places)
+    return _targets(raw, like, unnamed=[""] * len(places))
 
 
-def _targets(raw: RawTable) -> WantedRuns:
+def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> WantedRuns:
     import pandas as pd
 
-    mapping = map_columns(raw, chosen={}, required=())
-    bad = BadCells(raw, raw.places, why=_WHY, fix=_FIX)
+    same = {ours: theirs for ours, theirs in like.column_mapping.items() if theirs in raw.column_names()}
+    mapping = map_columns(raw, chosen=same, required=())
+    if not ({"params", "tokens"} <= mapping.keys() or "flops" in mapping):
+        _refuse(f"{raw.name} has the columns {joined(raw.column_names())}: neither params and tokens nor flops.")
+    names = column_texts(raw, mapping["run"]) if "run" in mapping else [""] * len(unnamed)
+    names = [name or place for name, place in zip(names, unnamed, strict=True)]
+    units = {column: unit for column, unit in like.units.items() if same.keys() & {column, f"active_{column}"}}
+    frame = convert_target_units(_frame(raw, mapping, names), names=mapping, units=units)
+    frame = _with_losses(frame, mapping, like, unit=units.get("loss", ""))
+    _require_sizes(raw, frame)
+    rows = [{name: None if math.isnan(value) else float(value) for name, value in row.items()} for row in _rows(frame)]
+    runs = tuple(WantedRun(run=name, **row) for name, row in zip(names, rows, strict=True))
+    sized = [(row.params, row.tokens, row.tokens / (row.repeated or row.tokens)) for row in runs if row.params and row.tokens]
+    sizes = pd.DataFrame(sized, columns=["params", "tokens", "epochs"], dtype=np.float64)
+    return WantedRuns(runs=runs, swept=has_many_per_cell(sizes))
+
+
+def _frame(raw: RawTable, mapping: Mapping[str, str], names: Sequence[str]) -> pd.DataFrame:
+    """Return the numbers of the rows, NaN where a cell is empty; an empty cell of `active_params` takes `params`."""
+    import pandas as pd
+
+    bad = BadCells(raw, [name or place for name, place in zip(names, raw.places, strict=True)], why=_WHY, fix=_FIX)
     columns = {name: _column(raw, mapping[name], bad=bad) for name in _NUMBERS if name in mapping}
     others = (name for name in raw.column_names() if name not in mapping.values() and UNIQUE_TOKENS.search(name))
     if unique := next(others, None):
         unit = unit_of_name("tokens", unique)
-        columns["unique_tokens"] = [cell and cell * unit for cell in _column(raw, unique, bad=bad)]
+        columns["unique_tokens"] = [cell * unit for cell in _column(raw, unique, bad=bad)]
     bad.refuse()
-    if not ({"params", "tokens"} <= columns.keys() or "flops" in columns):
-        _refuse(f"{raw.name} has the columns {', '.join(raw.column_names())}: neither params and tokens nor flops.")
-    rows = [
-        _wanted({name: values[row] for name, values in columns.items()}, where=f"{raw.name}, {place}")
-        for row, place in enumerate(raw.places)
-    ]
-    sized = [row for row in rows if row.params and row.tokens]
-    cells = [(row.params, row.tokens, row.repeated or row.tokens) for row in sized]
-    sizes = pd.DataFrame(cells, columns=["params", "tokens", "unique"], dtype=np.float64)
-    sizes = sizes.assign(epochs=sizes["tokens"] / sizes.pop("unique"))
-    return WantedRuns(runs=tuple(rows), swept=has_many_per_cell(sizes))
+    wanted = [name for name in _NUMBERS if name not in _OPTIONAL or name in columns]
+    frame = pd.DataFrame(columns, columns=wanted, index=range(len(raw.places)), dtype="float64").assign(run=list(names))
+    return frame.assign(active_params=frame["active_params"].fillna(frame["params"])) if "active_params" in frame else frame
+
+
+def _with_losses(frame: pd.DataFrame, mapping: Mapping[str, str], like: RunTable, *, unit: str) -> pd.DataFrame:
+    """Return the table with measured losses in the unit of the fit; without them if they are of another metric."""
+    if "loss" not in mapping:
+        return frame
+    metric = metric_of_column(mapping["loss"])
+    if metric not in (None, like.metric):
+        return frame.assign(loss=math.nan)
+    measured = frame.dropna(subset=["loss"])
+    if unit and not measured.empty:
+        frame.loc[measured.index, "loss"] = loss_in_nats(measured, unit, column=mapping["loss"])[0]["loss"]
+    return frame
+
+
+def _require_sizes(raw: RawTable, frame: pd.DataFrame) -> None:
+    """Raise `RunTableError` for rows without numbers, and for sizes that no training run has."""
+    faults = []
+    for place, row in zip(raw.places, _rows(frame), strict=True):
+        params, tokens = row.get("active_params", row["params"]), row["tokens"]
+        if math.isnan(row["flops"]) and math.isnan(params + tokens):
+            faults.append(f"{raw.name}, {place} has neither params and tokens nor flops.")
+        elif params + tokens > 0 and not has_sizes(params, tokens):
+            faults.append(f"{raw.name}, {place}: {params:g} parameters and {tokens:g} tokens are no training run's.")
+    if faults:
+        raise RunTableError(tuple(faults), fix=f"{_FIX} Write counts one by one (7e9) or with a letter (7B).")
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, float]]:
+    columns = [name for name in _NUMBERS if name in frame]
+    return [dict(zip(columns, row, strict=True)) for row in frame[columns].itertuples(index=False, name=None)]
 
 
 def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
@@ -119,7 +177,7 @@ def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
 
 def _require_active(result: FitResult, wanted: WantedRuns) -> None:
     sparsity = sparsity_of(result.frame)
-    rows = [row for row, run in enumerate(wanted.runs, start=1) if run.params and run.tokens and not run.active_params]
+    rows = [row for row, run in enumerate(wanted.runs, start=1) if run.params and not run.active_params]
     if rows and sparsity > _DENSE:
         named = f"row {rows[0]}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
         raise RunTableError(
@@ -141,26 +199,44 @@ def _cost(result: FitResult, params: float, tokens: float) -> float:
 
 
 def _target(result: FitResult, run: WantedRun) -> Target:
-    if run.params is None or run.tokens is None:
-        assert run.flops is not None  # checked by `_wanted`
-        return optimal_target(result, run.flops, unique_tokens=run.repeated)
-    active = run.active_params or run.params
-    flops = run.flops or _cost(result, active, run.tokens)
-    return Target(flops=flops, params=run.params, tokens=run.tokens, active_params=active, unique_tokens=run.repeated)
+    if run.flops and not (run.params or run.tokens):
+        return replace(optimal_target(result, run.flops, unique_tokens=run.repeated), run=run.run, observed=run.loss)
+    active, tokens = run.active_params or run.params, run.tokens
+    if not active:
+        assert run.flops is not None  # `_require_sizes` found FLOPs beside the tokens
+        active = _params_for(result, run.flops, tokens=tokens or 0.0)
+    if not tokens:
+        assert run.flops is not None
+        tokens = result.allocation.tokens_for(run.flops, params=active)
+    flops = run.flops or _cost(result, active, tokens)
+    total = run.params or active * sparsity_of(result.frame)
+    return Target(
+        flops=flops,
+        params=total,
+        tokens=tokens,
+        active_params=active,
+        run=run.run,
+        observed=run.loss,
+        unique_tokens=run.repeated,
+    )
 
 
-def _wanted(numbers: Mapping[str, float | None], *, where: str) -> WantedRun:
-    run = WantedRun(**numbers)
-    if not (run.params and run.tokens) and not run.flops:
-        _refuse(f"{where} has neither params and tokens nor flops.")
-    return run
+def _params_for(result: FitResult, flops: float, *, tokens: float) -> float:
+    """Return the parameters of a run of so many FLOPs and tokens."""
+    params = flops / (6 * tokens)
+    for _ in range(_STEPS):  # the cost per parameter and token changes slowly with the parameters
+        params = flops / (float(result.allocation.cost.at(np.array([params]))[0]) * tokens)
+    return params
 
 
-def _column(raw: RawTable, column: str, *, bad: BadCells) -> list[float | None]:
-    """Return the numbers of a column, None if a cell is empty."""
+_STEPS = 30
+
+
+def _column(raw: RawTable, column: str, *, bad: BadCells) -> list[float]:
+    """Return the numbers of a column, NaN if a cell is empty."""
     filled = [row for row, cell in enumerate(raw.cells[column].tolist()) if not is_empty(cell)]
     values = dict(zip(filled, read_numbers(raw, column, filled, bad=bad), strict=True))
-    return [values.get(row) for row in range(len(raw.places))]
+    return [values.get(row, math.nan) for row in range(len(raw.places))]
 
 
 def _refuse(what: str) -> NoReturn:

@@ -43,6 +43,12 @@ class MeasuredOutcome:
     label: str = "outcome"
 
 
+def outcomes_of(forecasts: Iterable[Forecast]) -> list[MeasuredOutcome]:
+    """Return the measured losses of forecasts that have one."""
+    measured = [each for each in forecasts if each.observed is not None]
+    return [MeasuredOutcome(flops=each.flops, loss=each.observed or 0.0, label=each.run or "observed") for each in measured]
+
+
 def law_chart(
     result: FitResult,
     forecasts: Sequence[Forecast],
@@ -153,9 +159,10 @@ def law_panel(
     factor = (flops.max() / flops.min()) ** room if forecasts or outcomes else 1.0
     axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=factor)
     loss = _loss_axis(_metric_title(result))
-    named = {each.flops for each in (forecasts if labelled is None else labelled)} | {
-        each.flops for each in outcomes if labelled is None
-    }
+    named = {each.flops for each in labelled or ()}
+    if labelled is None:
+        span = float(curve["high"].max() - curve["low"].min())
+        named = _with_room(forecasts, outcomes, width=math.log(flops.max() * factor / flops.min()), height=span)
     band = alt.Chart(curve).mark_area(opacity=0.22, color=LAW_COLOUR)
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
     runs = alt.Chart(drawn[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
@@ -170,6 +177,27 @@ def law_panel(
     ]
     title = "Best loss for the compute; 90 % interval of a new run"
     return alt.layer(*layers).properties(title=title, **PANEL)
+
+
+_LETTER, _LINE, _LABEL_LETTERS = 7.0, 15.0, 15  # pixels of a letter and a line, letters of a label
+
+
+def _with_room(
+    forecasts: Sequence[Forecast], outcomes: Sequence[MeasuredOutcome], *, width: float, height: float
+) -> set[float]:
+    """Return the FLOPs whose numbers are written: measured ones first, then the largest, unless they cover another number.
+
+    `width` and `height` of the panel are in ln FLOPs and in loss.
+    """
+    measured = {each.flops for each in outcomes}
+    points = {each.flops: each.loss for each in outcomes} | {each.flops: each.median for each in forecasts}
+    kept = dict[float, tuple[float, float, int]]()
+    for flops in sorted(points, key=lambda each: (each in measured, each), reverse=True):
+        x, y = math.log(flops) / width * PANEL["width"], points[flops] / height * PANEL["height"]
+        lines = 2 if flops in measured else 1
+        if all(abs(u - x) > _LETTER * _LABEL_LETTERS or abs(v - y) > _LINE * max(lines, more) for u, v, more in kept.values()):
+            kept[flops] = (x, y, lines)
+    return set(kept)
 
 
 def _end_of_runs(result: FitResult, flops: Array, *, axis: Any) -> list[Any]:
@@ -231,7 +259,7 @@ def _outcome_layers(
 def _words(rows: pd.DataFrame, *, text: str, axis: Any, loss: Any, colour: str) -> list[Any]:
     """Return labels right of the points, where the falling law leaves room; the higher loss has the higher label."""
     return [
-        alt.Chart(rows[rows["lower"] == lower])
+        alt.Chart(rows[rows["lower"] == lower].drop_duplicates("flops"))
         .mark_text(align="left", dx=9, dy=5 if lower else -9, color=colour)
         .encode(x=axis, y=loss, text=f"{text}:N")
         for lower in (True, False)

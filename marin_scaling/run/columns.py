@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NoReturn
 
 from marin_scaling.errors import RunTableError
+from marin_scaling.findings import Finding, note
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.numbers import number_in, plain_number
 from marin_scaling.run.table_io import RawTable, is_empty
@@ -320,16 +321,21 @@ def computed(column: str, values: Mapping[str, float | None]) -> float | None:
     return flops / (6 * tokens) if flops and tokens else None
 
 
-def with_formulas(raw: RawTable, chosen: Mapping[str, str], *, factors: Mapping[str, float]) -> tuple[RawTable, dict[str, str]]:
-    """Return the table with a column for each chosen formula, named by the formula, and the choices with these names.
+def with_formulas(
+    raw: RawTable, chosen: Mapping[str, str], *, factors: Mapping[str, float]
+) -> tuple[RawTable, dict[str, str], list[Finding]]:
+    """Return the table with the column of each chosen formula, the choices with its name, and notes.
 
-    `factors` gives the unit of a column where the user stated it; units of other columns are those of their names. The
-    computed column is in the unit that `factors` states for it.
+    A column that the table lacks is named by its formula; of a column that it has, only empty cells are computed.
+    `RunTableError` if no cell is empty and the formula gives other numbers. `factors` gives the unit of a column where the user
+    stated it; units of other columns are those of their names. Computed cells are in the unit of their column.
     """
+    import pandas as pd
+
     formulas = {ours: formula_of(ours, theirs) for ours, theirs in chosen.items() if theirs not in raw.column_names()}
     formulas = {ours: formula for ours, formula in formulas.items() if formula}
     if not formulas:
-        return raw, dict(chosen)
+        return raw, dict(chosen), []
     _refuse_circle(formulas)
     others = {ours: theirs for ours, theirs in chosen.items() if ours not in formulas}
     needed = [each for each in ("flops", "params", "tokens") if each not in formulas]
@@ -339,11 +345,43 @@ def with_formulas(raw: RawTable, chosen: Mapping[str, str], *, factors: Mapping[
         for name in ("flops", "params", "active_params", "tokens")
         if name in mapping and name not in formulas
     }
-    cells = raw.cells.copy()
+    cells, names, notes = raw.cells.copy(), dict[str, str](), list[Finding]()
     for ours, formula in formulas.items():
+        given = mapping.get(ours, "")
+        factor = factors.get(ours, unit_of_name(ours, given) if given else 1.0)
         rows = [computed(ours, {name: values[row] for name, values in numbers.items()}) for row in range(len(cells))]
-        cells[formula] = [None if number is None else number / factors.get(ours, 1.0) for number in rows]
-    return RawTable(name=raw.name, cells=cells, places=raw.places), {**others, **formulas}
+        rows = [None if number is None else number / factor for number in rows]
+        if given:
+            found = cells[given].tolist()
+            empty = [row for row, cell in enumerate(found) if is_empty(cell)]
+            _refuse_replacement(raw, ours, formula, given, computed_cells=rows, has_empty=bool(empty))
+            rows = [number if is_empty(cell) else cell for cell, number in zip(found, rows, strict=True)]
+            message = f"{len(empty)} empty cells of column {given!r} were computed as {formula}; the others are kept"
+            notes += [note("computed-cells", given, message)] if empty else []
+        names[ours] = given or formula
+        cells[names[ours]] = pd.Series(rows, index=cells.index, dtype=object)
+    return RawTable(name=raw.name, cells=cells, places=raw.places), {**others, **names}, notes
+
+
+_SAME_VALUE = 1e-3
+
+
+def _refuse_replacement(
+    raw: RawTable, ours: str, formula: str, given: str, *, computed_cells: Sequence[float | None], has_empty: bool
+) -> None:
+    """Raise `RunTableError` if every cell of a column is given and a formula would replace some by other values."""
+    pairs = [(number_in(cell), number) for cell, number in zip(raw.cells[given].tolist(), computed_cells, strict=True)]
+    known = [(place, cell, number) for place, (cell, number) in zip(raw.places, pairs, strict=True) if cell and number]
+    other = [each for each in known if abs(each[1] / each[2] - 1) > _SAME_VALUE]
+    if has_empty or not other:
+        return
+    place, cell, number = other[0]
+    raise RunTableError(
+        f"{raw.name}: column {quoted(given)!r} holds {ours} in every row, and {formula} gives other numbers in {len(other)} of "
+        f"them: {number:.4g} instead of {cell:.4g} in {place}.",
+        why="A formula computes only cells that are empty.",
+        fix=f"Leave --column {ours}={formula} out; or remove the column {quoted(given)!r} from the table to compute it.",
+    )
 
 
 def _numbers(cells: Sequence[Any], *, factor: float) -> list[float | None]:

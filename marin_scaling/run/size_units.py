@@ -99,11 +99,12 @@ def is_plausible(ratio: float | Array) -> NDArray[np.bool_]:
     return np.asarray((np.asarray(ratio) > PLAUSIBLE[0]) & (np.asarray(ratio) < PLAUSIBLE[1]))
 
 
-def scales_by_name(names: Mapping[str, str], *, ratio: float, params: float, tokens: float) -> Scales | None:
+def scales_by_name(names: Mapping[str, str], *, ratio: float | None, params: float, tokens: float) -> Scales | None:
     """Return the units that column names state and the numbers confirm; None if no choice, or more than one, is confirmed.
 
     `names` gives the table's names of `flops`, `params` and `tokens`; the numbers are those of the median run, with `ratio` for
-    FLOPs / (6 N D). Any of the units in the names may be confirmed: a column `tokens_B` may hold tokens one by one.
+    FLOPs / (6 N D), None if FLOPs are unknown. Any of the units in the names may be confirmed: a column `tokens_B` may hold
+    tokens one by one.
 
     >>> scales_by_name({"flops": "total_gflops", "params": "N", "tokens": "D"}, ratio=1.1e-9, params=1e8, tokens=2e9)
     Scales(flops='GFLOPs', params='', tokens='')
@@ -139,9 +140,9 @@ def _is_usual(scales: Scales, *, params: float, tokens: float) -> bool:
     )
 
 
-def _fits(scales: Scales, *, ratio: float, params: float, tokens: float) -> bool:
+def _fits(scales: Scales, *, ratio: float | None, params: float, tokens: float) -> bool:
     sized = has_sizes(params * scales.factor("params"), tokens * scales.factor("tokens"))
-    return bool(is_plausible(ratio * scales.ratio)) and sized
+    return (ratio is None or bool(is_plausible(ratio * scales.ratio))) and sized
 
 
 def has_sizes(params: float, tokens: float) -> bool:
@@ -222,6 +223,27 @@ def convert_units(
         frame, findings = _scaled(frame, scales, names)
     frame, others = _other_columns(frame, names)
     return frame, [*findings, *others, *_contradictions(frame[judged], names)]
+
+
+def convert_target_units(frame: pd.DataFrame, *, names: Mapping[str, str], units: Mapping[str, str]) -> pd.DataFrame:
+    """Return runs to forecast in FLOPs, parameters and tokens; cells may be NaN.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"flops": [float("nan")], "params": [7.0], "tokens": [1.4]})
+    >>> convert_target_units(frame, names={"params": "params_B", "tokens": "tokens_T"}, units={})[["params", "tokens"]].values
+    array([[7.0e+09, 1.4e+12]])
+    """
+    theirs, scales = names_of_sizes(frame, names), Scales(**_size_units(units))
+    sized = frame.dropna(subset=[_size(frame), "tokens"])
+    if not scales.units and sized.empty:
+        factor = unit_of_name("flops", theirs["flops"])
+        scales = Scales(flops=_UNIT_OF_FACTOR["flops"].get(factor, ""))
+    elif not scales.units:
+        whole = sized.dropna(subset=["flops"])
+        typical = _typical(sized if whole.empty else whole)
+        ratio = None if whole.empty else typical["ratio"]
+        scales = scales_by_name(theirs, ratio=ratio, params=typical["params"], tokens=typical["tokens"]) or Scales()
+    return _other_columns(_scaled(frame, scales, names)[0], names)[0]
 
 
 def _size_units(units: Mapping[str, str]) -> dict[str, str]:

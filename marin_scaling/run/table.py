@@ -7,8 +7,9 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -49,8 +50,8 @@ class RunTable:
     `frame` has one row per run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and where the
     table has them `active_params`, `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation`
     (text). Only `tokens_per_second` may be NaN: it is, where its cell is empty. `column_mapping` gives the table's own name of
-    each column. `findings` are those of the audit that affect the status of a fit; their messages are in `warnings`. `sweep`
-    names the columns that distinguish runs of one size and length.
+    each column, and `units` the user's unit of some. `findings` are those of the audit that affect the status of a fit; their
+    messages are in `warnings`. `sweep` names the columns that distinguish runs of one size and length.
     """
 
     frame: pd.DataFrame
@@ -61,6 +62,7 @@ class RunTable:
     metric: str
     findings: tuple[Finding, ...] = ()
     sweep: Sweep | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 ALLOWED = ("units", "int64-overflow", "loss-unit", "groups", "flop-count", "swapped")
@@ -172,9 +174,9 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
                 fix=f"Choose one of {', '.join(ALLOWED)}: --allow {_nearest(code, ALLOWED)}",
             )
     keep = choices.get("keep", ())
-    raw, columns = with_formulas(raw, choices.get("columns", {}), factors=stated_factors(choices.get("units", {})))
+    raw, columns, computed = with_formulas(raw, choices.get("columns", {}), factors=stated_factors(choices.get("units", {})))
     mapping = map_columns(raw, chosen=columns)
-    texts = {name: _texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
+    texts = {name: column_texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=choices.get("drop", ()))
     left_out = words.reasons | _elsewhere(raw, choices.get("where", {}))
@@ -200,7 +202,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [
         warning(each.code, each.where, each.message) if each.code in allow else each
-        for each in (*of_units, *kinds, *of_runs, *unclear, *grouping)
+        for each in (*computed, *of_units, *kinds, *of_runs, *unclear, *grouping)
     ]
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
@@ -211,6 +213,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
         findings=tuple(findings),
         sweep=sweep,
         column_mapping=mapping,
+        units=choices.get("units", {}),
         source=printable(raw.name),
         metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
@@ -242,9 +245,8 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
                 f"{raw.name} has no column {column!r}; it has: {joined(raw.column_names())}.",
                 fix=f"Choose one of its columns: --where {shlex.quote(f'{_nearest(column, raw.column_names())}=VALUE')}",
             )
-        texts = _texts(raw, column)
-        number = number_in(value)
-        others = [row for row, text in enumerate(texts) if text != value and (number is None or number_in(text) != number)]
+        texts = column_texts(raw, column)
+        others = [row for row, text in enumerate(texts) if not _is_value(text, value)]
         if len(others) == len(texts):
             raise RunTableError(
                 f"{raw.name}: no run has {value!r} in column {column!r}; it holds {joined(sorted(set(texts)))}.",
@@ -252,6 +254,16 @@ def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
             )
         reasons |= {row: f"its {column} is {quoted(texts[row])!r}" for row in others}
     return reasons
+
+
+def _is_value(text: str, value: str) -> bool:
+    """Return True if a cell is the value asked for: the same text or number, or matched by a pattern with `*` or `?`.
+
+    >>> _is_value("1.0", "1"), _is_value("llama-7b", "llama*"), _is_value("Llama", "llama*")
+    (True, True, False)
+    """
+    number = number_in(value)
+    return text == value or fnmatchcase(text, value) or (number is not None and number_in(text) == number)
 
 
 def _nearest(value: str, texts: Sequence[str]) -> str:
@@ -380,7 +392,8 @@ def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-def _texts(raw: RawTable, column: str) -> list[str]:
+def column_texts(raw: RawTable, column: str) -> list[str]:
+    """Return the texts of a column, printable and of bounded length, "" for an empty cell."""
     cells = raw.cells[column]
     texts = ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
     long = next((row for row, text in enumerate(texts) if len(text) > TEXT_CHARACTERS), None)

@@ -126,13 +126,25 @@ def test_the_coupled_law_s_optimum_is_the_lowest_of_its_losses_at_that_cost():
 
 
 def test_the_coupled_law_s_interval_holds_the_truth_where_there_are_no_bowls():
-    """A ladder at twenty tokens per parameter: wide, because nothing off the ratio was seen, and around the optimum."""
+    """A ladder about twenty tokens per parameter: wide, because little off the ratio was seen, and around the optimum."""
     params = np.geomspace(1e8, 3e9, 10)
-    flops, tokens = 120 * params**2, 20 * params
-    frame = frame_of(budgets=flops, sizes=1).assign(params=params, tokens=tokens)
+    tokens = 20 * params * np.tile([0.8, 1.25], 5)
+    frame = frame_of(budgets=6 * params * tokens, sizes=1).assign(params=params, tokens=tokens)
     loss = SURFACE.E + SURFACE.A * params**-SURFACE.alpha + SURFACE.B * tokens**-SURFACE.beta
     frame = frame.assign(loss=loss * (1 + 0.002 * np.random.default_rng(0).standard_normal(10)))
     allocation = allocation_through(through_best_runs(frame), fit_posterior(fitted_runs(frame)))
     low, high = allocation.params_interval(1e21)
     assert low < optimal_params(SURFACE, flops=1e21) < high
     assert high / low > 2
+
+
+def test_runs_of_one_ratio_identify_no_optimum():
+    """Sizes follow the runs' own ratio, with the posterior or without, and have no interval."""
+    params = np.geomspace(1e8, 3e9, 10)
+    frame = frame_of(budgets=120 * params**2, sizes=1).assign(params=params, tokens=20 * params)
+    for posterior in (None, fit_posterior(fitted_runs(frame))):
+        allocation = allocation_through(through_best_runs(frame), posterior)
+        assert not allocation.identified
+        assert allocation.tokens_at(1e23) / allocation.params_at(1e23) == pytest.approx(20)
+        assert allocation.params_interval(1e23) is None
+    assert allocation_through(through_bowls(frame_of())).identified

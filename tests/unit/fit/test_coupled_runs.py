@@ -10,6 +10,7 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.combined_law import fitted_runs, log_sparsity_at, sparsity_of
 from marin_scaling.fitting.coupled_law import KAPPA, Normal, Prior
 from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
@@ -63,14 +64,43 @@ def test_the_parameters_are_one_law_that_passes_through_the_runs(dense):
 
 
 def test_each_law_alone_gives_its_own_parameters_and_formula():
-    """Those of the combined law are both."""
+    """Those of the combined law are both; its formula adds what a size off the optimum loses to the frontier."""
     runs = ladder(noise=0.001)
     surface, frontier, both = (fit(runs, law=name).law for name in ("coupled-surface", "all-runs-frontier", "combined"))
     assert surface.formula == "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
-    assert frontier.formula == "E_f + K_f * (C / C_f)^-gamma_f"
-    assert both.formula == f"mean of {surface.formula} and {frontier.formula}"
+    assert frontier.formula.startswith("E_f + K_f * (C / C_f)^-gamma_f")
+    assert both.formula.split("; ")[:3] == [
+        "sqrt(L * F)",
+        f"L = {surface.formula}",
+        "F = (E_f + K_f * (C / C_f)^-gamma_f) * L / L*",
+    ]
     assert both.parameters == {**surface.parameters, **frontier.parameters}
     assert not surface.parameters.keys() & frontier.parameters.keys()
+
+
+@pytest.mark.parametrize("sparsity", [None, 8.0])
+def test_the_formula_at_its_parameters_gives_what_the_law_says_it_gives(sparsity):
+    """Written out here from the printed names, at a size off the optimum; a sparse model counts N (S / S0)^kappa."""
+    runs = ladder(noise=0.001)
+    if sparsity:
+        total = runs.frame["params"] * np.tile([sparsity / 2, sparsity], len(runs.frame))[: len(runs.frame)]
+        runs = replace(runs, frame=runs.frame.assign(active_params=runs.frame["params"], params=total))
+    law = fit(runs).law
+    p = law.parameters
+    active, tokens, flops = 3e8, 2e10, 6 * 3e8 * 2e10
+    counted = (sparsity / p["S0"]) ** p["kappa"] if sparsity else 1.0
+
+    def surface(n, d):
+        return p["E"] + p["K"] * (p["w"] * (n / p["N0"]) ** -p["a"] + (1 - p["w"]) * (d / p["D0"]) ** -p["b"]) ** p["g"]
+
+    sizes = active * counted * np.geomspace(1e-3, 1e3, 200_001)
+    here, least = surface(active * counted, tokens), surface(sizes, active * counted * tokens / sizes).min()
+    frontier = (p["E_f"] + p["K_f"] * (flops * counted / p["C_f"]) ** -p["gamma_f"]) * here / least
+    total = None if sparsity is None else np.array([active * sparsity])
+    target = Targets(flops=np.array([flops]), params=np.array([active]), tokens=np.array([tokens]), total_params=total)
+    assert law.formula_losses(target)[0] == pytest.approx(np.sqrt(here * frontier), rel=1e-9)
+    assert {"kappa", "S0"} <= p.keys() if sparsity else not {"kappa", "S0"} & p.keys()
+    assert ("kappa" in law.formula) == bool(sparsity)
 
 
 def test_a_ladder_at_one_ratio_is_said_to_be_one():

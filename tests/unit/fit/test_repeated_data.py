@@ -137,7 +137,7 @@ def test_tables_of_targets_may_repeat_data():
     result = fit(table_of_frame(grid()))
     sizes = pd.DataFrame({"params": [3e9], "tokens": [6e10]})
     by_epochs, by_unique = (
-        target_runs(result, targets_of_frame(sizes.assign(**column)))[0]
+        target_runs(result, targets_of_frame(sizes.assign(**column), like=table_of_frame(grid())))[0]
         for column in ({"epochs": [4.0]}, {"unique_tokens_B": [15.0]})
     )
     assert by_epochs.unique_tokens == by_unique.unique_tokens == 1.5e10
@@ -149,8 +149,8 @@ def test_runs_that_differ_in_epochs_are_no_sweep():
     """Five runs of one size and length, each with other epochs."""
     rows = [(params, 20 * params, epochs) for params in (1e7, 2e7, 4e7, 8e7, 1.6e8) for epochs in (1, 2, 4, 8, 16)]
     frame = pd.DataFrame(rows, columns=["params", "tokens", "epochs"], dtype=float)
-    assert not targets_of_frame(frame).swept
-    assert targets_of_frame(frame.drop(columns="epochs")).swept
+    assert not targets_of_frame(frame, like=table_of_frame(grid())).swept
+    assert targets_of_frame(frame.drop(columns="epochs"), like=table_of_frame(grid())).swept
 
 
 def test_the_command_and_the_document_name_effective_tokens(tmp_path):

@@ -83,6 +83,19 @@ def test_a_sparsity_that_no_run_has_is_a_warning():
     assert any("are 8, those of the runs 4 to 4" in each for each in forecast_document(result, [other])["warnings"])
 
 
+def test_a_forecast_beyond_the_reach_of_the_back_test_names_both_distances(delphi):
+    """Delphi's back-test reaches 16.7x; 3.33x is within, 333x beyond, and the status stays as it is."""
+    result, (near, far) = delphi
+    tested = backtest_of_fit(result)
+    within = forecast(result, flops=1e21)
+    assert not any("back-test" in each for each in forecast_document(result, [within], tested=tested)["warnings"])
+    document = forecast_document(result, [near, far], tested=tested)
+    (found,) = [each for each in document["warnings"] if "back-test" in each]
+    assert "333x" in found
+    assert "16.7x" in found
+    assert document["status"] == FitStatus.USABLE.value
+
+
 def test_a_frontier_law_says_what_it_does_not_estimate():
     """Null with a note, in the document as in the text."""
     result = fit(read_run_table(DELPHI), law="isoflop-frontier")
@@ -134,7 +147,8 @@ def test_the_text_says_what_a_reader_must_know(delphi):
         "81 runs used, 0 left out",
         "optimum of each budget",
         "law: combined",
-        "loss = mean of E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g and",
+        "L = E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g",
+        "formula at the estimates above: 2.",
         "forecast at 1e23 FLOPs (333x the largest budget)",
         "90 % interval [",
         "tokens per parameter",
@@ -144,6 +158,44 @@ def test_the_text_says_what_a_reader_must_know(delphi):
     ):
         assert phrase in text
     assert max(len(line.replace(str(DELPHI), "")) for line in text.splitlines()) <= TABLE_WIDTH
+
+
+def test_more_than_three_runs_of_a_table_are_one_table_with_their_errors(delphi):
+    """The name, the measured loss and its place in the interval; a summary counts the runs inside."""
+    result, (near, _) = delphi
+    runs = [replace(near, run=f"a-run-with-a-long-name-{n}", observed=near.median * (1 + 0.1 * n)) for n in range(4)]
+    text = forecast_text(result, runs)
+    assert "forecasts of 4 runs" in text
+    assert "observed: 1 of 4 runs" in text
+    assert "forecast at" not in text
+    assert max(map(len, text.replace(str(DELPHI), "").splitlines())) <= TABLE_WIDTH
+    document = forecast_document(result, runs[1:2])["predictions"][0]
+    assert (document["run"], document["inside_90"]) == ("a-run-with-a-long-name-1", False)
+    assert document["error"] == pytest.approx(1 / 1.1 - 1)
+
+
+def test_a_given_size_is_compared_with_the_optimum_for_its_flops(delphi):
+    """Half of N*: the loss is above the optimum's, by the law's own penalty."""
+    result, (near, _) = delphi
+    half = forecast(result, flops=near.flops, params=near.params / 2, tokens=near.tokens * 2)
+    document = forecast_document(result, [half])["predictions"][0]
+    assert document["optimal_params"] == pytest.approx(near.params)
+    assert document["above_optimum"] == pytest.approx(near.mis_sizing[0], rel=0.05)
+    assert "the optimum for them is N*" in forecast_text(result, [half])
+
+
+def test_a_ladder_at_one_ratio_is_forecast_along_it():
+    """Twenty tokens per parameter at ten times the largest run; no optimum is claimed, in the text or the document."""
+    flops = [120 * params**2 for params in (1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9)]
+    table = simulate_ladder(SURFACE, budgets_flops=flops, sizes_per_budget=1, noise=0.001, seed=0)
+    params = (table.frame["flops"] / 120) ** 0.5
+    losses = SURFACE.E + SURFACE.A * params**-SURFACE.alpha + SURFACE.B * (20 * params) ** -SURFACE.beta
+    result = fit(replace(table, frame=table.frame.assign(params=params, tokens=20 * params, loss=losses)))
+    ahead = forecast(result, flops=10 * flops[-1])
+    assert ahead.tokens_per_param == pytest.approx(20)
+    assert (ahead.optimal, ahead.params_interval, ahead.mis_sizing) == (False, None, None)
+    assert "N* is not identified" in " ".join(forecast_text(result, [ahead]).split())
+    assert forecast_document(result, [ahead])["allocation"]["identified"] is False
 
 
 def test_a_budget_without_an_optimum_is_named_with_the_reason():

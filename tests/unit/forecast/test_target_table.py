@@ -10,17 +10,25 @@ import pytest
 from marin_scaling.errors import RunTableError, StorageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_target
-from marin_scaling.forecast.targets import WantedRun, WantedRuns, read_targets, target_runs
+from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
+from marin_scaling.forecast.targets import read_targets as read_targets_like
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 
 
+TABLE = simulate_ladder(SURFACE, budgets_flops=(1e18, 3e18, 1e19, 3e19, 1e20), sizes_per_budget=6, noise=0.002, seed=0)
+
+
 @pytest.fixture(scope="module")
 def result():
-    budgets = (1e18, 3e18, 1e19, 3e19, 1e20)
-    return fit(simulate_ladder(SURFACE, budgets_flops=budgets, sizes_per_budget=6, noise=0.002, seed=0))
+    return fit(TABLE)
+
+
+def read_targets(path, **reading):
+    """Read targets as a table that was read with these names and units."""
+    return read_targets_like(path, like=replace(TABLE, **reading))
 
 
 def written(folder, text, name="targets.csv"):
@@ -29,15 +37,61 @@ def written(folder, text, name="targets.csv"):
 
 
 def test_params_and_tokens_of_each_row_are_read_under_the_names_that_others_give(tmp_path):
-    """N and D, or our own names; other columns are no obstacle."""
+    """N and D, or our own names, with the run's name, or its place in the file, and its measured loss."""
     ours = read_targets(written(tmp_path, "run,params,tokens,loss\na,1e9,2e10,2.5\nb,3e9,6e10,\n"))
     theirs = read_targets(written(tmp_path, "N,D\n1e9,2e10\n3000000000,6e10\n"))
-    expected = (
-        WantedRun(flops=None, params=1e9, tokens=2e10, active_params=None),
-        WantedRun(flops=None, params=3e9, tokens=6e10, active_params=None),
-    )
-    assert ours.runs == theirs.runs == expected
+    assert ours.runs == (WantedRun(params=1e9, tokens=2e10, run="a", loss=2.5), WantedRun(params=3e9, tokens=6e10, run="b"))
+    assert theirs.runs == (WantedRun(params=1e9, tokens=2e10, run="line 2"), WantedRun(params=3e9, tokens=6e10, run="line 3"))
     assert (ours.swept, theirs.swept) == (False, False)
+
+
+def test_names_and_units_are_those_of_the_fitted_table(tmp_path):
+    """Columns that no alias knows, parameters in millions and perplexities, as the user stated for the runs."""
+    mapping = {"params": "weights", "tokens": "seen", "loss": "score", "flops": "cost"}
+    path = written(tmp_path, "weights,seen,score\n1000,2e10,12\n")
+    (run,) = read_targets(path, column_mapping=mapping, units={"params": "millions", "loss": "perplexity"}).runs
+    assert (run.params, run.tokens, run.loss) == (1e9, 2e10, pytest.approx(np.log(12)))
+
+
+def test_units_in_names_of_columns_are_read(tmp_path):
+    """Sizes in billions and trillions; FLOPs in GFLOPs."""
+    mapping = {"params": "params_B", "tokens": "tokens_T"}
+    (run,) = read_targets(written(tmp_path, "params_B,tokens_T\n7,1.4\n"), column_mapping=mapping).runs
+    assert (run.params, run.tokens) == (7e9, 1.4e12)
+    (run,) = read_targets(written(tmp_path, "total_gflops\n1e12\n")).runs
+    assert run.flops == 1e21
+
+
+def test_a_loss_of_another_metric_is_not_compared(tmp_path):
+    """Bits per byte are no nats per token."""
+    text = "params,tokens,eval/bpb\n1e9,2e10,0.9\n"
+    assert read_targets(written(tmp_path, text), metric="paloma_macro_loss_nats").runs[0].loss is None
+    assert read_targets(written(tmp_path, text), metric="bits_per_byte").runs[0].loss == 0.9
+
+
+def test_a_size_that_no_run_has_is_refused_with_its_place(tmp_path):
+    """Parameters in billions under a name that does not say so."""
+    with pytest.raises(RunTableError, match=r"line 2.* 7 parameters and 1\.4 tokens"):
+        read_targets(written(tmp_path, "params,tokens\n7,1.4\n"))
+
+
+def test_flops_and_one_size_give_the_other(result, tmp_path):
+    """C = 6 N D in this table; the row is not taken for the compute-optimal run of its FLOPs."""
+    targets = target_runs(result, read_targets(written(tmp_path, "flops,params,tokens\n1.2e20,1e9,\n1.2e20,,2e10\n")))
+    for each in targets:
+        assert (each.params, each.tokens) == (pytest.approx(1e9), pytest.approx(2e10))
+
+
+def test_a_measured_loss_comes_with_its_error_and_place_in_the_interval(result):
+    """In the forecast and its row; a run without one has none."""
+    runs = (WantedRun(params=1e9, tokens=2e10, run="a", loss=1.0), WantedRun(params=1e9, tokens=2e10))
+    wanted = WantedRuns(runs=runs, swept=False)
+    known, unknown = forecast_runs(result, target_runs(result, wanted))
+    assert (known.run, known.observed, known.inside_90) == ("a", 1.0, False)
+    assert known.error == pytest.approx(known.median - 1)
+    assert known.row["error"] == known.error
+    assert (unknown.error, unknown.inside_90) == (None, None)
+    assert "observed" not in unknown.row
 
 
 def test_csv_parquet_and_json_lines_are_read_alike(tmp_path):
@@ -51,8 +105,9 @@ def test_csv_parquet_and_json_lines_are_read_alike(tmp_path):
         written(tmp_path, "\n".join(map(json.dumps, rows)), "targets.jsonl"),
     ]
     read = [read_targets(file) for file in files]
-    assert read[0] == read[1] == read[2]
-    assert read[0].runs[0] == WantedRun(flops=1e21, params=None, tokens=None, active_params=None)
+    numbers = [[replace(run, run="") for run in each.runs] for each in read]
+    assert numbers[0] == numbers[1] == numbers[2]
+    assert [each.flops for each in read[0].runs] == [1e21, None]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +147,7 @@ def test_a_missing_file_is_refused_as_such(tmp_path):
 def test_a_row_of_flops_alone_is_the_compute_optimal_run_of_that_budget(result, tmp_path):
     """The same forecast as of that budget."""
     targets = target_runs(result, read_targets(written(tmp_path, "flops\n1e21\n1e22\n")))
-    assert targets == [optimal_target(result, 1e21), optimal_target(result, 1e22)]
+    assert [replace(each, run="") for each in targets] == [optimal_target(result, 1e21), optimal_target(result, 1e22)]
     assert forecast_runs(result, targets)[0].quantiles == forecast(result, flops=1e21).quantiles
 
 

@@ -106,3 +106,22 @@ def test_a_place_that_cannot_be_written_is_said_to_be_so(chart, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="taken"):
         save_chart(chart, tmp_path / "taken" / "figure.json")
+
+
+def test_numbers_that_would_cover_each_other_are_not_written():
+    """Of forecasts at 1e22, 3e22 and 1e23 the middle one has a point and no number; three outcomes at one budget have one."""
+    result = fit(read_run_table(DELPHI))
+    forecasts = [forecast(result, flops=flops) for flops in (1e22, 3e22, 1e23)]
+    outcomes = [MeasuredOutcome(flops=1e22, loss=loss) for loss in (2.53, 2.531, 2.534)]
+    document = json.dumps(law_chart(result, forecasts, outcomes=outcomes).to_dict())
+    drawn = json.loads(document)["hconcat"][1]["layer"]
+    datasets = json.loads(document)["datasets"]
+    texts = [
+        row[layer["encoding"]["text"]["field"]]
+        for layer in drawn
+        if layer["mark"]["type"] == "text" and layer["encoding"]["text"]["field"] != "words"
+        for row in datasets[layer["data"]["name"]]
+    ]
+    assert sorted(texts) == sorted(
+        [f"forecast {forecasts[0].median:.4f}", f"forecast {forecasts[2].median:.4f}", "observed 2.5300"]
+    )

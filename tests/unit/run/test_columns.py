@@ -95,6 +95,24 @@ def test_a_formula_counts_in_the_stated_unit_of_its_factors():
         table_of_frame(frame, columns={"flops": "6ND"})
 
 
+def test_a_formula_keeps_the_cells_that_are_given():
+    """Only the empty cell is computed, in the unit of its column, and a note counts it."""
+    given = [tokens / 1e9 for tokens in TOKENS]
+    frame = FRAME.assign(tokens=[None, *given[1:]])
+    table = table_of_frame(frame, columns={"tokens": "flops/6N"}, units={"tokens": "billions"})
+    assert table.frame["tokens"].tolist() == pytest.approx([FLOPS[0] / (6 * PARAMS[0]), *TOKENS[1:]])
+    assert [each.where for each in table.findings if each.code == "computed-cells"] == ["tokens"]
+
+
+def test_a_formula_that_would_replace_given_numbers_is_refused_with_both():
+    """The first of the rows, its number and the formula's."""
+    frame = FRAME.assign(tokens=[2 * tokens for tokens in TOKENS])
+    with pytest.raises(RunTableError, match="'tokens'") as caught:
+        table_of_frame(frame, columns={"tokens": "flops/6N"})
+    assert "row 0" in str(caught.value)
+    assert f"{2 * TOKENS[0]:.4g}" in str(caught.value)
+
+
 def test_two_formulas_are_refused():
     """Each needs what the other gives."""
     with pytest.raises(RunTableError, match="flops=6ND and tokens=flops/6N"):

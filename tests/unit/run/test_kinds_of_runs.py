@@ -71,6 +71,14 @@ def test_one_kind_can_be_chosen_and_all_of_them_taken_as_they_are(tmp_path):
             read_run_table(tmp_path / "runs.csv", where=wrong)
 
 
+def test_a_pattern_chooses_all_values_that_it_matches():
+    """An asterisk stands for any text; a pattern that matches nothing is refused with the values there are."""
+    frame = two_kinds()
+    assert len(table_of_frame(frame, where={"dataset": "w*"}).frame) == 25
+    with pytest.raises(RunTableError, match="code, web"):
+        table_of_frame(frame, where={"dataset": "x*"})
+
+
 def test_a_number_is_chosen_however_it_is_written():
     """A column of whole numbers reads as 1.0 where a cell is empty."""
     frame = two_kinds().assign(stage=[1.0] * 25 + [2.0] * 25)
