@@ -20,6 +20,7 @@ FREEDOM = 3.0
 fewer 90 % intervals of simulated ladders held."""
 STUDENT_VARIANCE = FREEDOM / (FREEDOM - 2)
 """Variance of a deviate of unit scale."""
+_LARGEST_LOG = 700.0  # e to this is still a number
 _REPEATS = 10  # of every posterior draw, each with its own noise and drift
 
 
@@ -111,9 +112,13 @@ def draw_losses(
     }
     by_law = {}
     if len(laws) > 1 and frontier_weight < 1:
-        rest = parts["misfit"] + drift * _student(slide) + parts["noise"]
-        by_law = {name: np.exp(np.median(each + rest, axis=0)) for name, each in laws.items()}
+        alone = parts["misfit"] + drift * _student(slide)
+        by_law = {
+            name: np.median(_losses(each + alone, parts["noise"], spread=calibration.spread), axis=0)
+            for name, each in laws.items()
+        }
     expected = law + parts["misfit"] + parts["shift"]
+    losses = _losses(expected, parts["noise"], spread=calibration.spread)
     median = np.median(expected, axis=0)
     scale = calibration.spread * np.exp(median)  # converts a small change of the log loss to loss
     by_form = _explained(law, by=_repeated(np.log(posterior.laws.g)[:, None])[:, 0])
@@ -123,8 +128,13 @@ def draw_losses(
         "form": by_form - by_form.mean(axis=0) + parts["misfit"] + _either_side(len(law)) * apart / 2,
         "shift": parts["shift"],
     }
-    losses = np.exp(median + calibration.spread * (expected - median) + parts["noise"])
     return LossDraws(losses=losses, causes={name: scale * each for name, each in causes.items()}, by_law=by_law)
+
+
+def _losses(expected: Array, noise: Array, *, spread: float) -> Array:
+    """Return losses of runs by their expected log losses, spread about the median, and their noise: (draw, target) each."""
+    median = np.median(expected, axis=0)
+    return np.asarray(np.exp(np.minimum(median + spread * (expected - median) + noise, _LARGEST_LOG)))
 
 
 def _surface_draws(posterior: SurfacePosterior, targets: Targets, *, log_sparsity: Array | None) -> tuple[Array, Array]:

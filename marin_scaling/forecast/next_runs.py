@@ -123,7 +123,7 @@ class _Choice:
         self.noise = result.law.noise_variance
         calibration = shipped_calibration()
         self.drift = calibration.per_decade_of_flops * result.law.fall_per_decade
-        self.own = STUDENT_VARIANCE * calibration.everywhere**2 + self.noise
+        self.everywhere, self.spread = calibration.everywhere, calibration.spread
         self.largest = result.largest_flops
 
     def greedy(self) -> list[int]:
@@ -162,11 +162,12 @@ class _Choice:
 
     def _after(self, covariance: Array, largest: float, place: int) -> float:
         learnt = covariance[0, place] ** 2 / (covariance[place, place] + self._noise_of(place, largest))
-        return self._variance(covariance, max(largest, float(self.flops[place]))) - float(learnt)
+        return self._variance(covariance, max(largest, float(self.flops[place]))) - self.spread**2 * float(learnt)
 
     def _variance(self, covariance: Array, largest: float) -> float:
         decades = max(0.0, float(np.log10(self.flops[0] / largest)))
-        return float(covariance[0, 0]) + STUDENT_VARIANCE * (self.drift * decades) ** 2 + self.own
+        drift = STUDENT_VARIANCE * ((self.drift * decades) ** 2 + self.everywhere**2)
+        return self.spread**2 * (float(covariance[0, 0]) + drift) + self.noise
 
     def _updated(self, covariance: Array, place: int, largest: float) -> Array:
         column = covariance[:, place]

@@ -155,7 +155,7 @@ def test_a_missing_column_is_refused_with_its_name_and_those_that_are_there(tmp_
 @pytest.mark.parametrize(
     ("rows", "fragments"),
     [
-        (isoflop_rows()[:3], ("runs.csv has 3 usable runs; the law has 3 unknowns",)),
+        (isoflop_rows()[:3], ("runs.csv has 3 usable runs; a fit needs at least 4",)),
         (isoflop_rows(budgets=(1e18,), sizes=6), ("all 6 runs cost about 1e18 FLOPs",)),
         ([isoflop_rows()[0]] * 6, ("1 usable run;", "Left out were run-0: it is the same as", "and 2 more")),
     ],

@@ -62,15 +62,14 @@ def test_equal_seeds_give_equal_losses_and_other_seeds_nearly_equal_ones(posteri
     assert np.abs(quantiles[0] - quantiles[1]).max() < (quantiles[0][2] - quantiles[0][0]) / 50
 
 
-def test_the_spread_multiplies_every_deviation_of_the_log_loss_from_its_median(posterior):
-    """Draw by draw, and the median stays."""
-    once, twice = (
+def test_the_spread_multiplies_every_deviation_from_the_median_but_noise(posterior):
+    """Draw by draw: a unit of spread adds the deviation without noise, whose median is zero."""
+    once, twice, three_times = (
         np.log(draw_losses(posterior, at(1e20, 1e22), seed=0, calibration=replace(PLAIN, spread=spread)).losses)
-        for spread in (1.0, 2.0)
+        for spread in (1.0, 2.0, 3.0)
     )
-    middle = np.median(once, axis=0)
-    assert np.median(twice, axis=0) == pytest.approx(middle, abs=1e-12)
-    assert twice - middle == pytest.approx(2 * (once - middle), abs=1e-12)
+    assert np.median(twice - once, axis=0) == pytest.approx([0, 0], abs=1e-12)
+    assert three_times - twice == pytest.approx(twice - once, abs=1e-12)
 
 
 def test_without_drift_the_interval_is_narrower_and_its_share_of_the_spread_is_nothing(posterior):

@@ -112,7 +112,7 @@ def test_numbers_that_would_cover_each_other_are_not_written():
     """Of forecasts at 1e22, 3e22 and 1e23 the middle one has a point and no number; three outcomes at one budget have one."""
     result = fit(read_run_table(DELPHI))
     forecasts = [forecast(result, flops=flops) for flops in (1e22, 3e22, 1e23)]
-    outcomes = [MeasuredOutcome(flops=1e22, loss=loss) for loss in (2.53, 2.531, 2.534)]
+    outcomes = [MeasuredOutcome(flops=1e22, loss=loss) for loss in (2.53, 2.5305, 2.531)]
     document = json.dumps(law_chart(result, forecasts, outcomes=outcomes).to_dict())
     drawn = json.loads(document)["hconcat"][1]["layer"]
     datasets = json.loads(document)["datasets"]
