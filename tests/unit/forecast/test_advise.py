@@ -108,11 +108,11 @@ def test_a_target_that_cannot_be_forecast_is_refused(result):
         advise(result, target_flops=1e40, allowance_flops=1e20)
 
 
-@pytest.mark.parametrize("allowance", [2e19, 1e20])
+@pytest.mark.parametrize("allowance", [5e19, 1e20])
 def test_when_the_advised_runs_are_trained_the_interval_is_as_narrow_as_promised(allowance):
     """Two ladders, two trainings of each: the mean width after a real refit is within 30 % of the expected one.
 
-    Seen: within 12 %, though the allowance takes a fifth to a half off the width.
+    Seen: within 2 % on one ladder, 16 and 29 % wider on the other; the allowance takes 37 to 50 % off the width.
     """
     for seed in (0, 1):
         table = ladder(seed)
@@ -123,7 +123,7 @@ def test_when_the_advised_runs_are_trained_the_interval_is_as_narrow_as_promised
             low, high = forecast(fit(replace(table, frame=frame)), flops=TARGET).interval()
             widths.append(high - low)
         promised = advice.runs[-1].width_after
-        assert promised < 0.85 * advice.width_before
+        assert promised < 0.8 * advice.width_before
         assert np.mean(widths) == pytest.approx(promised, rel=0.3)
 
 

@@ -219,8 +219,10 @@ def test_a_ladder_whose_back_test_missed_is_doubted():
     """Three of the four runs of the largest budget of `bytes-moe` lie below their intervals; its target was missed, too."""
     tested = backtest(read_run_table(RUNS / "bytes-moe"))
     assert [point.inside(0.05, 0.95) for point in tested.points].count(False) == 3
+    bias = np.median([point.quantiles[0.5] / point.observed - 1 for point in tested.points])
     (doubt,) = backtest_doubts(tested)
-    assert "of 4 runs forecast from smaller budgets 1 lay in their 90 % intervals; the forecasts were 5.0% too high" in doubt
+    assert "of 4 runs forecast from smaller budgets 1 lay in their 90 % intervals" in doubt
+    assert f"{bias:.1%} too high" in doubt
 
 
 def test_a_ladder_whose_back_test_held_and_one_without_are_not_doubted(tested):
