@@ -91,8 +91,10 @@ def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
 def _recorded_orders(ladder_dir: Path) -> dict[int, int]:
     """Return the seed of the data order for each seed of a ladder's recorded rungs that share one."""
     orders: dict[int, set[int]] = {}
-    for folder in run_folders(ladder_dir):
-        spec = read_spec(read_bytes(folder / "spec.json"), name=str(folder / "spec.json"))
+    for path in (folder / "spec.json" for folder in run_folders(ladder_dir)):
+        if not path.is_file():
+            continue  # not a run; who trains or reads it says so
+        spec = read_spec(read_bytes(path), name=str(path))
         if spec.role == "rung":
             orders.setdefault(spec.seed, set()).add(spec.data_order_seed)
     return {seed: found.pop() for seed, found in orders.items() if len(found) == 1}

@@ -10,6 +10,7 @@ from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.ladder.config import LadderFile
 from marin_scaling.ladder.plan import plan_ladder
 from marin_scaling.run.plan import load_ladder, rung_specs
+from marin_scaling.run.spec import DIRECTORY_DIGITS
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,3 +60,10 @@ def test_the_committed_ladders_plan_the_order_of_their_records(name: str) -> Non
     assert {spec.data_order_seed for spec in planned.specs} == {
         each["data_order_seed"] for each in recorded if each["role"] == "rung"
     }
+
+
+def test_a_folder_without_a_spec_is_no_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    in_the_way = tmp_path / "runs" / "tiny" / ("0" * DIRECTORY_DIGITS)
+    in_the_way.mkdir(parents=True)
+    assert orders("tiny") == orders("other")
