@@ -269,9 +269,13 @@ class Fit:
         found = forecast_runs(self.result, target_runs(self.result, targets_of_frame(runs, like=self.table)))
         return pd.DataFrame([each.row for each in found], index=runs.index)
 
-    def loss(self, *, params: Any, tokens: Any) -> Any:
-        """Return the median loss of runs of these sizes: a float for numbers, an array for arrays (broadcast)."""
-        sizes = np.broadcast_arrays(*(_numbers(each, name) for each, name in ((params, "params"), (tokens, "tokens"))))
+    def loss(self, *, params: Any, tokens: Any, active_params: Any = None) -> Any:
+        """Return the median loss of runs of these sizes: a float for numbers, an array for arrays (broadcast).
+
+        `active_params` are by default the same as `params`; a fit of sparse models needs them.
+        """
+        named = {"params": params, "tokens": tokens, **({} if active_params is None else {"active_params": active_params})}
+        sizes = np.broadcast_arrays(*(_numbers(each, name) for name, each in named.items()))
         wanted = _wanted(zip(*(each.ravel().tolist() for each in sizes), strict=True))
         medians = [each.median for each in forecast_runs(self.result, target_runs(self.result, wanted))]
         return medians[0] if sizes[0].ndim == 0 else np.reshape(medians, sizes[0].shape)
@@ -280,9 +284,9 @@ class Fit:
         self, flops: float | str, *, inference_tokens: float, unique_tokens: float | None = None
     ) -> SizeForInference:
         """Return the size with the fewest FLOPs of training and inference at the loss of a compute-optimal run of `flops`."""
-        return size_for_inference(
-            self.result, flops=_flops(flops), inference_tokens=inference_tokens, unique_tokens=unique_tokens
-        )
+        unique = None if unique_tokens is None else _number(unique_tokens, "unique tokens")
+        wanted = _number(inference_tokens, "inference tokens")
+        return size_for_inference(self.result, flops=_flops(flops), inference_tokens=wanted, unique_tokens=unique)
 
     def samples(self, flops: float | str) -> Array:
         """Return equally likely losses of a compute-optimal run: (draw,)."""
@@ -335,8 +339,10 @@ class Fit:
         return f"<pre>{escape(self.report())}</pre>"
 
 
-def _wanted(sizes: Iterable[tuple[float, float]]) -> WantedRuns:
-    return WantedRuns(runs=tuple(WantedRun(params=params, tokens=tokens) for params, tokens in sizes), swept=False)
+def _wanted(sizes: Iterable[tuple[float, ...]]) -> WantedRuns:
+    """Return runs of params, tokens and perhaps active params."""
+    runs = (WantedRun(params=params, tokens=tokens, active_params=more[0] if more else None) for params, tokens, *more in sizes)
+    return WantedRuns(runs=tuple(runs), swept=False)
 
 
 def _flops(value: Any) -> float:

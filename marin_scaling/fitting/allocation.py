@@ -80,10 +80,11 @@ class Allocation:
     def params_on(self, unique_tokens: float, *, flops: float, law: Law) -> float:
         """Return the compute-optimal parameters for a budget if only so many tokens are unique: N*, or more.
 
-        N* grows by the factor by which the law's own optimum does, and at most until no token is repeated.
+        N* grows by the factor by which the law's own optimum does, and at most until no token is repeated. Where N* is not
+        identified, the rule of the runs holds.
         """
         unlimited, epochs = self.params_at(flops), self.tokens_at(flops) / unique_tokens
-        if epochs <= 1:
+        if epochs <= 1 or not self.identified:
             return unlimited
         params = unlimited * np.geomspace(1 / _OPTIMUM_OFF, epochs * _OPTIMUM_OFF, _SIZES_TRIED)
         tokens = flops / (self.cost.at(params) * params)

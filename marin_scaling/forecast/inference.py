@@ -9,10 +9,11 @@ import numpy as np
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.law import Targets
+from marin_scaling.fitting.optima import size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs, optimal_target
 from marin_scaling.laws import Array, effective_tokens
-from marin_scaling.units import format_count
+from marin_scaling.units import format_count, format_flops
 
 INFERENCE_FLOPS = 2.0
 """FLOPs of a forward pass for each active parameter and token, as in Sardana et al. 2024."""
@@ -24,14 +25,17 @@ _LONGEST, _HALVINGS = 1e3, 40
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SizeForInference:
-    """Size with the least FLOPs of training and `inference_tokens` at the loss of a compute-optimal run.
+    """Size with the least FLOPs of training and `inference_tokens` at the loss of a compute-optimal run of `budget_flops`.
 
-    `flops_at_optimum` are those of the compute-optimal run, its inference included.
+    `flops_at_optimum` are those of the compute-optimal run, its inference included. `largest_ratio` is that of tokens to active
+    parameters among the runs.
     """
 
+    budget_flops: float
     inference_tokens: float
     forecast: Forecast
     flops_at_optimum: float
+    largest_ratio: float
 
     @property
     def inference_flops(self) -> float:
@@ -58,12 +62,15 @@ class SizeForInference:
     def __repr__(self) -> str:
         found, share = self.forecast, self.flops / self.flops_at_optimum - 1
         size = f"N {format_count(found.active_params)} parameters, D {format_count(found.tokens)} tokens"
+        beyond = f"  warning: the runs have at most {self.largest_ratio:.3g} tokens per parameter"
         return "\n".join(
             [
-                f"fewest FLOPs with {self.inference_tokens:.3g} inference tokens, at the same loss:",
+                f"fewest FLOPs with {self.inference_tokens:.3g} inference tokens, at the loss of N* for "
+                f"{format_flops(self.budget_flops)} FLOPs:",
                 f"  loss {found.median:.4f}, {size}, {found.tokens_per_param:.3g} tokens per parameter",
                 f"  training {found.flops:.3g} + inference {self.inference_flops:.3g} = {self.flops:.3g} FLOPs, "
                 f"{share:+.0%} on the {self.flops_at_optimum:.3g} of N*",
+                *([beyond] if found.tokens_per_param > self.largest_ratio else []),
             ]
         )
 
@@ -93,6 +100,11 @@ def size_for_inference(
             f"{result.source}: the law {result.law.name} does not know other sizes than the optimum at {flops:.3g} FLOPs.",
             fix="Fit the default law, or leave --inference-tokens out.",
         )
+    if not result.allocation.identified:
+        raise FitRefused(
+            f"{result.source}: all runs follow one rule of tokens per parameter, which shows no loss of other sizes.",
+            fix="Add runs of half and twice the size at the largest budgets, or leave --inference-tokens out.",
+        )
     optimum = optimal_target(result, flops, unique_tokens=unique_tokens)
     params = optimum.active_params * np.geomspace(1.0, _SMALLEST, _SIZES)
     tokens = _tokens_to_the_loss(result, optimum, params)
@@ -107,6 +119,8 @@ def size_for_inference(
         unique_tokens=unique_tokens,
     )
     return SizeForInference(
+        budget_flops=flops,
+        largest_ratio=float((result.frame["tokens"] / size_column(result.frame)).max()),
         inference_tokens=inference_tokens,
         forecast=forecast_runs(result, [target if best else optimum])[0],
         flops_at_optimum=float(total[0]),

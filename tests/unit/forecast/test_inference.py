@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
@@ -89,3 +90,30 @@ def test_the_command_prints_and_documents_the_size():
     assert str(expected) in CliRunner().invoke(app, arguments).stdout
     (prediction,) = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["predictions"]
     assert prediction["inference"] == pytest.approx(expected.document)
+
+
+def test_runs_at_one_ratio_show_no_other_size():
+    """Neither a cheaper one to serve nor a larger one for little text."""
+    frame = ladder().frame.drop_duplicates("budget_flops")
+    params = np.sqrt(frame["flops"] / 120)
+    tokens = 20 * params
+    loss = SURFACE.E + SURFACE.A * params**-SURFACE.alpha + SURFACE.B * tokens**-SURFACE.beta
+    found = ms.fit(pd.DataFrame({"flops": frame["flops"], "params": params, "tokens": tokens, "loss": loss}))
+    with pytest.raises(FitRefused, match="one rule of tokens per parameter"):
+        found.size_for_inference(FLOPS, inference_tokens=1e12)
+    assert found.forecast(FLOPS, unique_tokens=1e9).params == pytest.approx(found.forecast(FLOPS).params)
+
+
+def test_a_size_beyond_the_runs_tokens_per_parameter_is_said():
+    """Delphi's end at 817."""
+    fitted = ms.fit(DELPHI)
+    assert "at most 817 tokens per parameter" in str(fitted.size_for_inference(1e23, inference_tokens=1e16))
+    assert "at most" not in str(fitted.size_for_inference(1e23, inference_tokens=1e12))
+
+
+def test_numbers_may_be_texts_as_for_flops():
+    fitted = ms.fit(ladder().frame)
+    as_text, as_number = (fitted.size_for_inference("1e21", inference_tokens=each) for each in ("1e13", 1e13))
+    assert as_text.flops == as_number.flops
+    with pytest.raises(UsageError, match="abc"):
+        fitted.size_for_inference(1e21, inference_tokens="abc")

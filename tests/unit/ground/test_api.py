@@ -184,3 +184,16 @@ def test_user_laws_with_lmfit_parameters_report_as_lmfit_does():
     )
     assert "gamma" in found.report()
     assert found.result.params["floor"].value == 1.6
+
+
+def test_the_loss_of_a_sparse_model_takes_its_active_parameters():
+    """As its forecast in a table does."""
+    params = np.tile([1e8, 2e8, 4e8], 4) * np.repeat(np.geomspace(1, 6, 4), 3)
+    flops = np.repeat(np.geomspace(1e18, 3e19, 4), 3)
+    tokens = flops / 6 / params
+    loss = 1.7 + 400 / params**0.34 + 410 / tokens**0.28
+    fitted = ms.fit(
+        pd.DataFrame({"flops": flops, "params": 8 * params, "active_params": params, "tokens": tokens, "loss": loss})
+    )
+    sizes = {"params": 8e9, "tokens": 2e10, "active_params": 1e9}
+    assert fitted.loss(**sizes) == pytest.approx(fitted.predict(pd.DataFrame([sizes]))["median"].iloc[0])
