@@ -13,7 +13,6 @@ import numpy as np
 from marin_scaling.fitting.coupled_law import KAPPA, SHARE_FREEDOM, Prior, Unknowns
 from marin_scaling.fitting.importance_sampling import sample_posterior
 from marin_scaling.fitting.posterior import (
-    MOST_EFFECTIVE_RUNS,
     FittedRuns,
     SurfacePosterior,
     counted_sizes,
@@ -79,7 +78,6 @@ def fit_frontier_posterior(surface: SurfacePosterior, *, seed: int = 0) -> Front
     added = (PENALTY_ERROR * median) ** 2 + lost.var(axis=0)
     relative = relative_noise(np.log10(runs.flops.max() / runs.flops))
     scatter = relative**surface.noise_growth
-    power = min(1.0, MOST_EFFECTIVE_RUNS / float((1 / relative).sum()))
     near = np.argsort(np.abs(distance), kind="stable")[: max(3, len(distance) // 10)]
     start = np.array([np.median(moved[near]), prior.reducible_share.mean, prior.frontier_exponent.mean, prior.noise.mean])
 
@@ -87,7 +85,7 @@ def fit_frontier_posterior(surface: SurfacePosterior, *, seed: int = 0) -> Front
         variance = np.exp(2 * unknowns[:, _SIGMA])[:, None] * scatter + added
         residuals = moved - _log_frontier(unknowns, distance)
         likelihood = -0.5 * (_FREEDOM + 1) * np.log(1 + residuals * residuals / (_FREEDOM * variance)) - 0.5 * np.log(variance)
-        return np.asarray(power * likelihood @ (scatter / relative) + _log_prior(unknowns, prior, log_loss=start[_LOSS]))
+        return np.asarray(likelihood @ (scatter / relative) + _log_prior(unknowns, prior, log_loss=start[_LOSS]))
 
     draws = sample_posterior(log_density, starts=start[None], seed=seed)
     return FrontierPosterior(unknowns=draws.equally_weighted(_DRAWS), surface=surface, middle_log_flops=middle)

@@ -127,8 +127,6 @@ def _kernel(first: Places, second: Places) -> Array:
 
 MOST_RUNS = 240
 """Largest number of runs; more are thinned, half of them evenly over the uppermost decade of compute, half over the rest."""
-MOST_EFFECTIVE_RUNS = 25.0
-"""Largest effective number of runs; the lab book has back-test scores for 12 to 60."""
 LEAST_NOISE = 0.0007
 """Smallest noise of runs as a share of the loss; seeds alone cause 0.0005 (`noise.SEED_NOISE`)."""
 _WEIGHT_PER_DECADE = 0.5  # in ln: the weight of a run a decade below the largest is 0.6
@@ -194,11 +192,6 @@ class FittedTable:
         nearest = np.argsort(self.x**2 + self.y**2, kind="stable")[: max(3, len(self.x) // 10)]
         return float(np.median(self.log_loss[nearest]))
 
-    @property
-    def effective(self) -> float:
-        """Effective number of runs, in units of runs at the largest budget."""
-        return float((1 / self.variance).sum())
-
     def residuals(self, unknowns: Unknowns, laws: CoupledLaws) -> Unknowns:
         """Return residuals of the log loss from the laws of the unknowns: (draw, run)."""
         return np.asarray(self.log_loss - laws.log_losses(counted_sizes(unknowns, self.x, self.runs.log_sparsity), self.y))
@@ -222,10 +215,6 @@ class PosteriorDensity:
     prior: Prior
     misfit: SmoothMisfit
 
-    @cached_property
-    def _power(self) -> float:
-        return min(1.0, MOST_EFFECTIVE_RUNS / self.table.effective)
-
     def __call__(self, unknowns: Unknowns) -> Unknowns:
         """Return the log density at each row of unknowns: (draw,)."""
         laws = laws_of(unknowns)
@@ -233,7 +222,7 @@ class PosteriorDensity:
         likelihood = self.misfit.log_likelihood(
             self.table.residuals(unknowns, laws), noise_variance=noise_variance, misfit_variance=misfit_variance
         )
-        return log_prior(unknowns, laws, self.prior, middle_log_loss=self.table.middle_log_loss) + self._power * likelihood
+        return log_prior(unknowns, laws, self.prior, middle_log_loss=self.table.middle_log_loss) + likelihood
 
     def value_and_slope(self, point: Array) -> tuple[float, Array]:
         """Return the log density at one point (unknown,), and its slope (unknown,)."""
@@ -251,7 +240,7 @@ class PosteriorDensity:
         slope = np.array([*in_law, *in_scatter, *in_sparsity])
         middle = table.middle_log_loss
         prior, by_prior = log_prior_and_slope(point, law, self.prior, numbers=numbers, middle_log_loss=middle)
-        return prior + self._power * likelihood, by_prior + self._power * slope
+        return prior + likelihood, by_prior + slope
 
 
 def variances(unknowns: Unknowns) -> tuple[Unknowns, Unknowns]:
@@ -301,9 +290,9 @@ _QUIET = (np.log(0.001), np.log(0.04))
 class SurfacePosterior:
     """Equally weighted draws of the unknowns (draw, unknown), the fitted runs, and the discrepancy process.
 
-    `middle_params`, `middle_tokens`: N0 and D0. `effective_runs`: weight of the likelihood in runs. `worth`: effective sample
-    size of the draws. `mode`: the unknowns of highest density, (unknown,). `prior`: the prior. `noise_growth`: how much of the
-    variance with which runs count less is noise, from 0 (all runs scatter alike) to 1.
+    `middle_params`, `middle_tokens`: N0 and D0. `worth`: effective sample size of the draws. `mode`: the unknowns of highest
+    density, (unknown,). `prior`: the prior. `noise_growth`: how much of the variance with which runs count less is noise, from
+    0 (all runs scatter alike) to 1.
     """
 
     unknowns: Array
@@ -311,7 +300,6 @@ class SurfacePosterior:
     misfit: SmoothMisfit
     middle_params: float
     middle_tokens: float
-    effective_runs: float
     worth: float
     mode: Array
     prior: Prior
@@ -372,7 +360,6 @@ def fit_posterior(
         misfit=misfit,
         middle_params=table.middle_params,
         middle_tokens=table.middle_tokens,
-        effective_runs=min(table.effective, MOST_EFFECTIVE_RUNS),
         worth=draws.effective,
         mode=draws.mode,
         prior=prior,

@@ -8,7 +8,7 @@ import pytest
 
 from marin_scaling.fitting.combined_law import fitted_runs
 from marin_scaling.fitting.law import Targets
-from marin_scaling.fitting.posterior import MOST_EFFECTIVE_RUNS, MOST_RUNS, FittedRuns, Places, fit_posterior, relative_noise
+from marin_scaling.fitting.posterior import MOST_RUNS, FittedRuns, Places, fit_posterior, relative_noise
 from marin_scaling.fitting.predictive import draw_losses
 from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
@@ -133,15 +133,28 @@ def test_of_a_thousand_runs_240_are_taken_half_of_them_from_the_uppermost_decade
     steps = np.diff(np.log(np.sort(fitted.runs.flops)))  # 1,000 in three decades stand 0.0069 apart
     assert steps[:119].max() < 0.05  # below, every sixth or so of 667 is kept
     assert steps[120:].max() < 0.025  # above, every third or so of 333
-    assert fitted.effective_runs == MOST_EFFECTIVE_RUNS
 
 
-def test_few_runs_count_for_fewer_than_they_are(posterior, runs):
-    """Those far below the largest count less: the sum of their shares, by hand."""
-    below = np.log10(runs.flops.max() / runs.flops)
-    assert relative_noise(below) == pytest.approx(np.exp(0.5 * below) * (1 + 0.3 * below) ** 2)
-    assert posterior.effective_runs == pytest.approx(np.sum(1 / relative_noise(below)))
-    assert 0 < posterior.effective_runs < len(runs.flops)
+def test_a_run_below_the_largest_budget_counts_less():
+    """A decade below: exp(.5) by weight, 1.3 squared by scatter."""
+    assert relative_noise(np.array([0.0, 1.0])) == pytest.approx([1.0, np.exp(0.5) * 1.3**2])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_more_runs_of_one_law_do_not_widen_the_interval(seed):
+    """Eight times as many sizes of each budget, of the same law and noise: the width at ten times may not grow by 10 %."""
+    widths = []
+    for sizes in (6, 48):
+        generator = np.random.default_rng(seed)
+        flops, off = (each.ravel() for each in np.meshgrid(np.geomspace(1e18, 1e20, 5), np.geomspace(0.25, 4, sizes)))
+        params = off * (flops / 120) ** 0.5
+        loss = surface_loss(SURFACE, params=params, tokens=flops / 6 / params) * np.exp(
+            0.003 * generator.standard_normal(len(off))
+        )
+        fitted = fit_posterior(FittedRuns(flops=flops, params=params, tokens=flops / 6 / params, loss=loss))
+        low, _, high = ten_times_beyond(fitted)
+        widths.append(high - low)
+    assert widths[1] < 1.1 * widths[0]
 
 
 def test_the_delphi_posterior_gives_no_weight_to_the_additive_surface_s_asymptote(delphi):
