@@ -110,21 +110,22 @@ def test_a_target_that_cannot_be_forecast_is_refused(result):
 
 @pytest.mark.parametrize("allowance", [5e19, 1e20])
 def test_when_the_advised_runs_are_trained_the_interval_is_as_narrow_as_promised(allowance):
-    """Two ladders, two trainings of each: the mean width after a real refit is within 30 % of the expected one.
+    """Five ladders, two trainings of each: the width after a real refit is the expected one to 15 % in the mean.
 
-    Seen: within 2 % on one ladder, 16 and 29 % wider on the other; the allowance takes 37 to 50 % off the width.
+    Seen: 6 and 13 % wider in the mean. The allowance takes 37 to 50 % off the width, and one ladder of the five keeps 31 % more
+    than expected: the advice is to first order.
     """
-    for seed in (0, 1):
+    ratios = []
+    for seed in range(5):
         table = ladder(seed)
         advice = advise(fit(table), target_flops=TARGET, allowance_flops=allowance)
-        widths = []
+        promised = advice.runs[-1].width_after
+        assert promised < 0.8 * advice.width_before
         for again in range(2):
             frame = pd.concat([table.frame, trained(advice, seed=again)], ignore_index=True)
             low, high = forecast(fit(replace(table, frame=frame)), flops=TARGET).interval()
-            widths.append(high - low)
-        promised = advice.runs[-1].width_after
-        assert promised < 0.8 * advice.width_before
-        assert np.mean(widths) == pytest.approx(promised, rel=0.3)
+            ratios.append((high - low) / promised)
+    assert np.mean(ratios) == pytest.approx(1.0, rel=0.15)
 
 
 def test_the_text_names_each_run_its_seeds_and_the_expected_width(result):
