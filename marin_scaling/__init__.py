@@ -22,6 +22,8 @@ _HOME = {
     "custom_law": "fitting.custom_law",
     "load_ladder": "train.session",
     "preregister": "preregistration.preregister",
+    "preregister_table": "preregistration.outside",
+    "record_outcome": "preregistration.outside",
     "verify": "preregistration.verification",
     "check": "preregistration.verdict",
 }

@@ -17,7 +17,7 @@ from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
-from marin_scaling.forecast.inference import SizeForInference, size_for_inference
+from marin_scaling.forecast.next_runs import SizeForInference, size_for_inference
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame

@@ -29,7 +29,13 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(name="bits_per_byte", unit="bits/byte", support=(0.0, 8.0), aliases=("bpb", "eval/bpb")),
-        Metric(name="paloma_macro_loss_nats", unit="nats/token", aliases=("paloma_macro_loss", "eval/paloma/macro_loss")),
+        Metric(
+            name="paloma_macro_loss_nats",
+            unit="nats/token",
+            support=(0.0, 20.0),
+            aliases=("paloma_macro_loss", "eval/paloma/macro_loss"),
+        ),
+        Metric(name="nats_per_token", unit="nats/token", support=(0.0, 20.0)),
     )
 }
 TrainedMetric = Literal["bits_per_byte"]

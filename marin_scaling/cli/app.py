@@ -7,7 +7,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from marin_scaling.cli import experiment, fit, ladder, preregister, quickstart, recipe, registry, runs, site, speedrun, verify
+from marin_scaling.cli import experiment, fit, ladder, preregister, quickstart, registry, runs, site, speedrun, verify
 
 PLAN, FIT, REGISTER, PUBLISH = "Plan and train", "Fit and forecast", "Preregister and verify", "Publish"
 
@@ -59,7 +59,7 @@ def _version(
 # `--help` lists commands in this order.
 app.command("quickstart", rich_help_panel=PLAN)(quickstart.quickstart)
 app.command("init", rich_help_panel=PLAN)(quickstart.init)
-app.add_typer(recipe.recipe_app, name="recipe", rich_help_panel=PLAN)
+app.add_typer(ladder.recipe_app, name="recipe", rich_help_panel=PLAN)
 app.command("ladder", rich_help_panel=PLAN)(ladder.ladder)
 app.command("status", rich_help_panel=PLAN)(ladder.status)
 app.command("advise", rich_help_panel=PLAN)(ladder.advise)
@@ -76,6 +76,7 @@ app.command("preregister", rich_help_panel=REGISTER)(preregister.preregister)
 app.command("run", rich_help_panel=REGISTER)(preregister.run)
 app.command("verify", rich_help_panel=REGISTER)(verify.verify)
 app.command("check", rich_help_panel=REGISTER)(verify.check)
+app.command("outcome", rich_help_panel=REGISTER)(verify.outcome)
 app.command("review", rich_help_panel=REGISTER)(verify.review)
 app.add_typer(registry.registry_app, name="registry", rich_help_panel=REGISTER)
 app.add_typer(site.site_app, name="site", rich_help_panel=PUBLISH)

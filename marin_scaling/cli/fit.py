@@ -11,7 +11,7 @@ from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
 
 if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
-    from marin_scaling.forecast.inference import SizeForInference
+    from marin_scaling.forecast.next_runs import SizeForInference
     from marin_scaling.run.table import ReadingChoices
 
 TABLE = typer.Argument(
@@ -99,7 +99,7 @@ def fit_table(
 
     budgets = [parse_flops(text) for text in predict]
     _require_budget(budgets, {"--unique-tokens": unique_tokens, "--inference-tokens": inference_tokens})
-    runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
+    runs = read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     wanted = read_targets(predict_runs, like=runs) if predict_runs else None
     result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
     targets = [optimal_target(result, flops, unique_tokens=unique_tokens) for flops in budgets]
@@ -133,7 +133,7 @@ def fit_table(
 def _sizes_for_inference(
     result: FitResult, budgets: list[float], inference_tokens: float, unique_tokens: float | None
 ) -> list[SizeForInference]:
-    from marin_scaling.forecast.inference import size_for_inference
+    from marin_scaling.forecast.next_runs import size_for_inference
 
     return [
         size_for_inference(result, flops=flops, inference_tokens=inference_tokens, unique_tokens=unique_tokens)
@@ -167,9 +167,10 @@ def chosen_columns(pairs: list[str]) -> dict[str, str]:
     return _chosen(pairs, option="--column", example="loss=eval/loss")
 
 
-def _choices(
+def reading_choices(
     column: list[str], unit: list[str], where: list[str], keep: list[str], drop: list[str], allow: list[str], skip: bool
 ) -> ReadingChoices:
+    """Return the choices of the options about a table."""
     return {
         "columns": chosen_columns(column),
         "units": chosen_units(unit),
@@ -236,7 +237,7 @@ def backtest_table(
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
     from marin_scaling.run.table import read_run_table
 
-    runs = read_run_table(table, **_choices(column, unit, where, keep, drop, allow, skip_incomplete))
+    runs = read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     result = backtest(runs, law=chosen_law(law), seed=seed)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
@@ -275,7 +276,7 @@ def speedup_tables(
     from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
     from marin_scaling.run.table import read_run_table
 
-    choices = _choices(column, unit, where, [], [], allow, skip_incomplete)
+    choices = reading_choices(column, unit, where, [], [], allow, skip_incomplete)
     ours, theirs = (read_run_table(path, **choices) for path in (baseline, variant))
     report = compare_recipes(ours, theirs, convention=convention, allow=allow)
     if as_json:
@@ -337,7 +338,7 @@ def downstream(
     from marin_scaling.units import parse_flops
 
     budgets = [parse_flops(text) for text in predict]
-    runs = read_run_table(table, **_choices([*column, f"loss={soft}"], unit, where, keep, drop, allow, skip_incomplete))
+    runs = read_run_table(table, **reading_choices([*column, f"loss={soft}"], unit, where, keep, drop, allow, skip_incomplete))
     scored = read_scores(table, table=runs, metric=metric, chance=chance)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric, chance=chance)) if pool else scored
     result = fit(runs, seed=seed)

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.verify import REGISTRY
+from marin_scaling.cli.fit import COLUMN, DROP, UNIT, WHERE, reading_choices
+from marin_scaling.cli.verify import REGISTRY, push
 from marin_scaling.preregistration.layout import SIGNERS_NAME
 from marin_scaling.printable import quoted
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.register import Registration
+    from marin_scaling.run.table import ReadingChoices
 
-_LADDER = typer.Argument(metavar="LADDER.yaml", help="Ladder file with the target.")
+_LADDER = typer.Argument(None, metavar="LADDER.yaml", help="Ladder file with the target; not with --table.", show_default=False)
+_TABLE = typer.Option(
+    None, "--table", metavar="FILE", help="Table of runs of any trainer, for the forecast of an outside run; with --target."
+)
+_TARGET = typer.Option(
+    None, "--target", metavar="FILE", help="YAML file that describes the outside run and where its outcome will be read."
+)
 _FOLDER = typer.Argument(metavar="FOLDER", help="Folder of the registry, by name or path.")
 _SEAL_UNTIL = typer.Option(
     None, "--seal-until", metavar="DAY", help="Publish only a digest, and reveal the forecast by this day (YYYY-MM-DD)."
@@ -26,7 +34,9 @@ _KEY = typer.Option(
 
 
 def preregister(
-    ladder_path: Path = _LADDER,
+    ladder_path: Path | None = _LADDER,
+    table: Path | None = _TABLE,
+    target: Path | None = _TARGET,
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = typer.Option(
@@ -37,10 +47,16 @@ def preregister(
     ),
     seal_until: str | None = _SEAL_UNTIL,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast, signer and missing declarations; sign nothing."),
+    column: list[str] = COLUMN,
+    unit: list[str] = UNIT,
+    where: list[str] = WHERE,
+    drop: list[str] = DROP,
 ) -> None:
-    """Forecast a ladder's target and sign the forecast.
+    """Forecast a run that has not begun, and sign the forecast.
 
-    The command fits the ladder's runs and registers the forecast before the target is trained.
+    With a ladder file, the command fits the ladder's runs and registers the forecast before the target is trained. With --table
+    and --target, it fits the runs of a table and registers the forecast of a run that another trainer will train.
+    --column, --unit, --where and --drop read the table as in marin-scale fit.
 
     With --seal-until, the forecast is signed now and revealed later with marin-scale registry reveal. A forecast that is not
     revealed in time counts as missed.
@@ -51,6 +67,13 @@ def preregister(
     from marin_scaling.preregistration.signing.keys import find_principal
     from marin_scaling.run.plan import load_ladder
 
+    if table is not None or target is not None:
+        choices = reading_choices(column, unit, where, [], drop, [], False)
+        _register_outside(
+            (ladder_path, table, target), registry, key, signer, slug, choices, seal_until=seal_until, dry_run=dry_run
+        )
+        return
+    ladder_path = _required(ladder_path)
     domain.require_ladder_file(ladder_path)
     reveal_by = domain.end_of_seal(seal_until) if seal_until else None
     planned = load_ladder(ladder_path).bind()
@@ -72,6 +95,63 @@ def preregister(
     _print_next(made, registry=registry, runs=planned.runs_dir, ladder_path=ladder_path, seal_until=seal_until)
 
 
+def _required(ladder_path: Path | None) -> Path:
+    from marin_scaling.errors import UsageError
+
+    if ladder_path is None:
+        raise UsageError(
+            "No ladder file, and no --table.",
+            fix="Name the ladder file (marin-scale preregister ladders/NAME.yaml), or a table of runs and the run to forecast: "
+            "marin-scale preregister --table runs.csv --target target.yaml",
+        )
+    return ladder_path
+
+
+def _register_outside(
+    files: tuple[Path | None, Path | None, Path | None],
+    registry: Path,
+    key: Path | None,
+    signer: str | None,
+    slug: str | None,
+    choices: ReadingChoices,
+    *,
+    seal_until: str | None,
+    dry_run: bool,
+) -> None:
+    from marin_scaling.errors import UsageError
+    from marin_scaling.git import current_branch, main_branch, remote_address
+    from marin_scaling.preregistration import outside
+    from marin_scaling.preregistration.preregister import signer_text
+
+    ladder_path, table, target = files
+    if table is None or target is None or ladder_path is not None or seal_until is not None:
+        other = "without a ladder file and --seal-until" if table and target else "together"
+        raise UsageError(
+            f"--table and --target are used {other}.",
+            fix="marin-scale preregister --table runs.csv --target target.yaml",
+        )
+    if dry_run:
+        wanted = outside.read_target_file(target)
+        principal = outside.require_registrable(wanted, registry=registry, signer=signer, on_message=typer.echo)
+        typer.echo(signer_text(principal, key) + "\n")
+        outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
+        typer.echo("Nothing is signed.\nNext: the same command without --dry-run")
+        return
+    made = outside.preregister_table(
+        table, target, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
+    )
+    name, here, remote = made.folder.name, current_branch(Path.cwd()), remote_address(Path.cwd())
+    main = main_branch(Path.cwd()) or here or "main"
+    branch = name if here in (None, main) else shlex.quote(quoted(here))
+    _print_new_key(made, registry=registry, base=shlex.quote(quoted(main)), branch=branch, remote=remote)
+    shown = shlex.join(map(str, (registry, table, target)))
+    typer.echo(
+        "The assurance is tracked: another trainer trains the run, so publish the forecast before it begins.\n"
+        f"Next: git add {shown} && git commit -m 'Preregister {name}'{push()}\n"
+        f"When the run has finished: marin-scale outcome {name} --log PATH"
+    )
+
+
 def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: Path, seal_until: str | None) -> None:
     from marin_scaling.git import current_branch, main_branch, remote_address
     from marin_scaling.preregistration.events.seal import SEALED_DIR
@@ -84,6 +164,20 @@ def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: 
     here, remote = current_branch(Path.cwd()), remote_address(Path.cwd())
     main = main_branch(Path.cwd()) or here or "main"
     base, branch = shlex.quote(quoted(main)), name if here in (None, main) else shlex.quote(quoted(here))
+    _print_new_key(made, registry=registry, base=base, branch=branch, remote=remote)
+    typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then train its run:\n  git add {files}")
+    commit = f"  git commit -m 'Preregister {name}'"
+    if remote:
+        typer.echo(f"{commit} && git push\n  marin-scale run {name}")
+        return
+    review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
+    typer.echo(f"{commit}\n{review}  marin-scale run {name}")
+    typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
+
+
+def _print_new_key(made: Registration, *, registry: Path, base: str, branch: str, remote: str | None) -> None:
+    """Print how to merge a key that is not listed in the base branch yet."""
+    name = made.folder.name
     if made.added_signer:
         merged = f"git push -u origin my-key      # open a pull request and merge it\n  git switch {base} && git pull"
         from_base = "" if branch == name else f" {base}"
@@ -94,14 +188,6 @@ def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: 
             f"  {merged if remote else f'git switch {base} && git merge my-key'} && "
             + (f"git switch {branch} && git merge {base}" if from_base else f"git switch -c {name}")
         )
-    typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then train its run:\n  git add {files}")
-    commit = f"  git commit -m 'Preregister {name}'"
-    if remote:
-        typer.echo(f"{commit} && git push\n  marin-scale run {name}")
-        return
-    review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
-    typer.echo(f"{commit}\n{review}  marin-scale run {name}")
-    typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
 
 
 def run(

@@ -27,6 +27,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     Example: marin-scale quickstart
     """
     from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.preregistration.register import answering_spec
     from marin_scaling.preregistration.verdict import check
     from marin_scaling.publish.site_settings import make_user_repository
     from marin_scaling.run.plan import load_ladder
@@ -46,7 +47,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     registration = _register_once(planned)
     _say(4, "Train the target", "bound to the signed forecast from its first step")
     pool = target_pool("local", ladder=planned.ladder.file.name)
-    target_time = train_with_progress([registration.target], corpus=planned.corpus, label="target", pool=pool)
+    target_time = train_with_progress([answering_spec(registration.folder)], corpus=planned.corpus, label="target", pool=pool)
     _say(5, "Check the forecast", str(registration.folder))
     verdict = check(registration)
     typer.echo(f"{verdict.id}  {verdict.sentence}")

@@ -130,6 +130,35 @@ def check(
     )
 
 
+_LOG = typer.Option(
+    ..., "--log", metavar="PATH", help="Log of the run: a file or folder of a tracker, or wandb:ENTITY/PROJECT; repeatable."
+)
+_TRACKED = typer.Argument(metavar="FOLDER", help="Preregistration of an outside run, by name or path.")
+_KEY = typer.Option(None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with; default: yours.")
+_SIGNER = typer.Option(None, "--as", metavar="NAME", help="Name to sign as: the registrant's or the resolver's.")
+
+
+def outcome(
+    which: str = _TRACKED,
+    log: list[str] = _LOG,
+    registry: Path = REGISTRY,
+    key: Path | None = _KEY,
+    signer: str | None = _SIGNER,
+) -> None:
+    """Record the outcome of an outside run from its log.
+
+    The log must be that of the run, project and key that the statement names, with its tokens, and finished. Your signature
+    covers the value and the digests of the files. Keep the files: others can compare them with the digests.
+
+    Example: marin-scale outcome 2026-12-01-hero --log wandb/run-20261201-hero
+    """
+    from marin_scaling.preregistration.outside import record_outcome
+
+    verdict = record_outcome(which, *log, registry=registry, key=key, signer=signer, on_message=typer.echo)
+    echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
+    typer.echo(f"Next: git add {shlex.quote(str(registry))} && git commit -m {shlex.quote(f'Check {verdict.id}')}{push()}")
+
+
 def _say_empty(registry: Path) -> None:
     typer.echo(f"{registry} has no preregistrations. To register one: marin-scale preregister LADDER.yaml")
 

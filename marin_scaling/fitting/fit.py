@@ -39,14 +39,19 @@ def fit(
     ('combined', True)
     """
     kind = find_law(law) if isinstance(law, str) else law
+    chosen = chosen_runs(table, swept=swept)
+    result: FitResult = kind(with_effective_tokens(chosen), seed=seed, prior=prior)
+    return result
+
+
+def chosen_runs(table: RunTable, *, swept: str = "auto") -> RunTable:
+    """Return the runs that `fit` takes of those of one size, length and cost."""
     if swept not in SWEPT:
         raise UsageError(
             f"Unknown choice of swept runs {swept!r}.",
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
-    chosen = table if swept == "all" else _best_of_sweep(table, forced=swept == "best")
-    result: FitResult = kind(with_effective_tokens(chosen), seed=seed, prior=prior)
-    return result
+    return table if swept == "all" else _best_of_sweep(table, forced=swept == "best")
 
 
 def with_effective_tokens(table: RunTable) -> RunTable:

@@ -12,7 +12,6 @@ from marin_scaling.findings import Finding, Severity
 from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.run.columns import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,8 +157,9 @@ class FitResult:
         frame = self.frame
         if self.has_effective_tokens:
             frame = frame.assign(tokens=frame["trained_tokens"], flops=frame["trained_flops"])
-        columns = [name for name, column in COLUMNS.items() if column.signed and name in frame]
-        return [dict(zip(columns, row, strict=True)) for row in frame[columns].itertuples(index=False, name=None)]
+        from marin_scaling.run.table import signed_rows
+
+        return signed_rows(frame)
 
     @property
     def has_effective_tokens(self) -> bool:

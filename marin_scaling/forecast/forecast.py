@@ -264,8 +264,12 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
 
 def samples(result: FitResult, *, flops: float, unique_tokens: float | None = None, seed: int | None = None) -> Array:
     """Return equally likely losses of a compute-optimal run of `flops`: (draw,)."""
-    _check(result, flops)
-    target = optimal_target(result, flops, unique_tokens=unique_tokens)
+    return samples_of(result, optimal_target(result, flops, unique_tokens=unique_tokens), seed=seed)
+
+
+def samples_of(result: FitResult, target: Target, *, seed: int | None = None) -> Array:
+    """Return equally likely losses of a run: (draw,)."""
+    _check(result, target.flops)
     return _draws(result, [target], seed=result.seed if seed is None else seed).losses[:, 0]
 
 

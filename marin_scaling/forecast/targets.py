@@ -164,7 +164,7 @@ def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
         for row, run in enumerate(wanted.runs, start=1)
         if run.flops and run.params and run.tokens
         for cost in [_cost(result, run.active_params or run.params, run.tokens)]
-        if not 1 / _OFF_COST <= run.flops / cost <= _OFF_COST
+        if not 1 / OFF_COST <= run.flops / cost <= OFF_COST
     ]
     if odd:
         raise RunTableError(
@@ -178,7 +178,7 @@ def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
 def _require_active(result: FitResult, wanted: WantedRuns) -> None:
     sparsity = sparsity_of(result.frame)
     rows = [row for row, run in enumerate(wanted.runs, start=1) if run.params and not run.active_params]
-    if rows and sparsity > _DENSE:
+    if rows and sparsity > DENSE:
         named = f"row {rows[0]}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
         raise RunTableError(
             f"{named}: no active_params, and the fitted models have {sparsity:.3g} parameters for each active one.",
@@ -187,10 +187,10 @@ def _require_active(result: FitResult, wanted: WantedRuns) -> None:
         )
 
 
-_DENSE = 1.02
+DENSE = 1.02
 """Ratio of total to active parameters up to which a fit is of dense models."""
 
-_OFF_COST = 2.0
+OFF_COST = 2.0
 """Conventions differ by less; a unit, a slip or total for active parameters by more."""
 
 

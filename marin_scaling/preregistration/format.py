@@ -11,8 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints
 
 from marin_scaling import units
+from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.preregistration.layout import ID, PRINCIPAL
 from marin_scaling.strict_model import (
+    LINE_PATTERN,
+    NAME_PATTERN,
     SHA256,
     Camel,
     Count,
@@ -23,6 +26,7 @@ from marin_scaling.strict_model import (
     Open,
     Part,
     Positive,
+    Reason,
     Text,
     Whole,
     Zero,
@@ -58,11 +62,20 @@ LINEAGE_RULE = (
     "it may be resumed as often as need be with the same spec."
 )
 CHECKPOINT_RULE = "the weights after the last step, not averaged"
+OUTSIDE_LINEAGE_RULE = (
+    "The run that target.json names under outcome, trained by its own trainer from step 0; it may be resumed under that name."
+)
+OUTSIDE_CHECKPOINT_RULE = "the last value of the key that target.json names under outcome, in the log of the finished run"
 BASELINE_RULE = (
     "log loss = a + b log FLOPs by least squares through the best run of each budget, errors normal with the residual variance "
     "(n - 2 degrees of freedom) and the uncertainty of the line; of two budgets the line alone"
 )
 IF_OVERDUE = "It counts as missed."
+ASSURANCE = {
+    "bound": "bound: this tool trains the run, whose spec has the statement's digest",
+    "tracked": "tracked: another trainer's run, named in advance; its outcome is read from its log",
+}
+"""Levels of assurance of a forecast's run."""
 MOST_TOLERANCE = 0.01
 """Largest allowed relative difference of a run's FLOPs or tokens from the promise."""
 SAMPLE_COUNT = 1000
@@ -112,7 +125,9 @@ class TargetRun(Camel):
 
     uid: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$"), AfterValidator(_random)]
     """128 random bits, the name of the promise before it is signed"""
-    lineage_rule: Annotated[str, OneOf((LINEAGE_RULE,))]
+    assurance: Literal["bound", "tracked"] = "bound"
+    """`bound`: this tool trains the run, whose spec has the statement's digest; `tracked`: an outside run, named in advance"""
+    lineage_rule: Annotated[str, OneOf((LINEAGE_RULE, OUTSIDE_LINEAGE_RULE))]
     """the run in question, with its restarts"""
     ladder: FileName
     """folder in `runs/` in which the run will be stored"""
@@ -131,7 +146,7 @@ class TargetRun(Camel):
     tokens: Count
     """trained tokens"""
     shape: dict[str, Any]
-    """sizes of the model"""
+    """sizes of the model; empty for an outside run"""
     tolerance: Tolerance
 
 
@@ -142,10 +157,12 @@ class RecipeOfTarget(Camel):
     """source and digest of the training data"""
     optimizer: dict[str, Any]
     """every constant of the optimizer"""
-    batch_size: Count
-    """sequences per step"""
-    train_steps: Count
-    """training steps"""
+    batch_size: Count = 1
+    """sequences per step; missing for an outside run"""
+    train_steps: Count = 1
+    """training steps; missing for an outside run"""
+    described: dict[str, Text] = Field(default_factory=dict)
+    """trainer, schedule and planned start of an outside run, as its registrant describes them"""
     epochs: Count = 1
     """passes over the training tokens, the last perhaps partial; 1 if missing"""
     compute: dict[str, Any] = Field(default_factory=dict)
@@ -166,7 +183,7 @@ class MetricOfTarget(Camel):
     """the values between which the metric lies"""
     protocol: dict[str, Any]
     """measurement, as in `evaluation.json`"""
-    checkpoint_rule: Annotated[str, OneOf((CHECKPOINT_RULE,))]
+    checkpoint_rule: Annotated[str, OneOf((CHECKPOINT_RULE, OUTSIDE_CHECKPOINT_RULE))]
     """evaluated weights"""
 
 
@@ -358,13 +375,38 @@ class LadderRow(Part):
     loss: Positive
 
 
+class ReadingOfTable(Part):
+    """Choices with which a table was read, as in `marin-scale fit`; each may be missing."""
+
+    columns: dict[str, Text] = Field(default_factory=dict)
+    units: dict[str, Text] = Field(default_factory=dict)
+    where: dict[str, Text] = Field(default_factory=dict)
+    keep: list[Text] = Field(default_factory=list)
+    drop: list[Text] = Field(default_factory=list)
+    allow: list[Text] = Field(default_factory=list)
+    skip_incomplete: bool = False
+    swept: Literal["auto", "all", "best"] = "auto"
+
+
+class TableSource(Part):
+    """Table from which the runs were read."""
+
+    path: Annotated[str, StringConstraints(max_length=400, pattern=NAME_PATTERN)]
+    """path in the repository"""
+    sha256: SHA256
+    """digest of the file"""
+    choices: ReadingOfTable
+    """choices with which it was read"""
+
+
 class Ladder(Part):
-    """The content of `ladder.json`: the exact runs that were fitted."""
+    """The content of `ladder.json`: the exact runs that were fitted, and for an outside run the table they come from."""
 
     format_version: One
     ladder: FileName
     metric: Text
     rows: list[LadderRow]
+    source: TableSource | None = None
 
 
 class MetricOfEvaluation(Open):
@@ -454,6 +496,54 @@ class Target(Part):
     statement_sha256: None
 
 
+OUTSIDE: Literal["outside"] = "outside"
+"""Role, and recipe, of a run that another trainer trains."""
+
+
+class OutcomeSource(Part):
+    """Source of the outcome of an outside run."""
+
+    tracker: Literal["wandb", "levanter", "json", "csv"]
+    project: Text
+    """project or folder of the tracker, as a reader finds it"""
+    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    """id or name of the run there"""
+    key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    """key of the metric in the log"""
+    tokens_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)] | None = None
+    """key of the trained tokens in the log; default: a usual one"""
+
+
+class OutsideEvaluation(Part):
+    """Measurement of an outside run's metric, in words."""
+
+    metric: Text
+    described: Reason
+
+
+class OutsideTarget(Part):
+    """The content of `target.json` for a run that another trainer trains."""
+
+    format_version: One
+    ladder: FileName
+    role: Literal["outside"]
+    recipe: Literal["outside"]
+    budget_flops: Positive
+    flops: Positive
+    flops_convention: Reason
+    params: Count
+    active_params: Count
+    tokens: Count
+    data: dict[str, Any]
+    evaluation: OutsideEvaluation
+    described: dict[str, Text]
+    outcome: OutcomeSource
+
+    def to_bytes(self) -> bytes:
+        """Return the exact content of `target.json`."""
+        return dump_canonical(self.model_dump(mode="json"))
+
+
 SUBJECTS: dict[str, type[Part]] = {
     "evaluation.json": EvaluationFile,
     "forecast.json": ForecastFile,
@@ -462,6 +552,14 @@ SUBJECTS: dict[str, type[Part]] = {
     "samples.json": Samples,
     "target.json": Target,
 }
+
+
+def model_of_subject(name: str, document: Any) -> type[Part]:
+    """Return the model of a subject; that of `target.json` depends on who trains the run."""
+    is_outside = name == "target.json" and isinstance(document, dict) and document.get("role") == OUTSIDE
+    return OutsideTarget if is_outside else SUBJECTS[name]
+
+
 SUBJECT_FILES = tuple(sorted(SUBJECTS))
 """Files beside the statement, by name."""
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from marin_scaling.files import read_plain
 from marin_scaling.git import restored_by, restoring_command
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import VerifiedStep
+from marin_scaling.preregistration.register import ladder_row
 from marin_scaling.preregistration.statement import Statement, parse_moment
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
-from marin_scaling.untrusted_files import is_present
+from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
     from marin_scaling.run.table import RunTable
@@ -99,6 +101,38 @@ def ladder_step(statement: Statement, *, ladder: Mapping[str, Any], where: str, 
             _compare_row(row, ladder_dir=ladder_dir, statement=statement, where=where)
     _check_nothing_left_out(statement, ladder["rows"], ladder_dir=ladder_dir)
     return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to the records in {ladder_dir}")
+
+
+def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> VerifiedStep:
+    """Check that the rows of `ladder` equal those of the table below `root` from which they were read.
+
+    The step is not compared if the table is not there.
+    """
+    from marin_scaling.fitting.fit import chosen_runs
+    from marin_scaling.run.table import read_run_table, signed_rows
+
+    source, path = ladder["source"], root / ladder["source"]["path"]
+    if not is_present(path):
+        why = f"not compared: {source['path']} is not here; the statement has its digest, {source['sha256'][:16]}"
+        return VerifiedStep(what="ladder", evidence=why, compared=False)
+    raw = read_plain(path, most_bytes=MOST_TABLE_BYTES)
+    if sha256_hex(raw) != source["sha256"]:
+        refuse(
+            f"{source['path']} was changed after signing: it has the digest {sha256_hex(raw)}, and {where} promises "
+            f"{source['sha256']}",
+            fix=f"Restore it from version control: git checkout -- {source['path']}",
+        )
+    swept, reading = source["choices"].get("swept", "auto"), {**source["choices"]}
+    reading.pop("swept", None)
+    table = chosen_runs(read_run_table(path, **reading), swept=swept)
+    rows: list[dict[str, Any]] = [ladder_row(row) for row in signed_rows(table.frame)]
+    for stated, found in zip_longest(ladder["rows"], rows):
+        if stated != found:
+            refuse(
+                f"{where} has the row {stated}, and {source['path']} says {found}",
+                fix="Register the forecast anew, from the table.",
+            )
+    return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}")
 
 
 def holds_runs(ladder_dir: Path) -> bool:

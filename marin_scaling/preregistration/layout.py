@@ -14,12 +14,23 @@ SIGNERS_NAME = "allowed_signers"
 STATEMENT_NAME = "statement.json"
 SIGNATURE_NAME = "statement.json.sig"
 OUTCOME_NAME = "outcome.json"
+OBSERVATION_DIR, OBSERVATION_NAME, OBSERVATION_SIGNATURE_NAME = "observed", "observed.json", "observed.json.sig"
 ATTRIBUTES_NAME = ".gitattributes"
 PRINCIPAL = r"[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+"
 """Pattern of the name of a person, as in `allowed_signers`."""
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 ID = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}-{_SLUG.pattern}")
 ATTRIBUTES = b"# Signed files keep their exact bytes.\n* -text\n"
+
+
+def observation_files(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of the reading of an outside run's log, if it is among the names in a folder.
+
+    >>> observation_files(["observed", "outcome.json"])
+    ('observed/observed.json', 'observed/observed.json.sig')
+    """
+    files = (OBSERVATION_NAME, OBSERVATION_SIGNATURE_NAME)
+    return tuple(f"{OBSERVATION_DIR}/{name}" for name in files) if OBSERVATION_DIR in set(names) else ()
 
 
 def is_registration_id(name: str) -> bool:

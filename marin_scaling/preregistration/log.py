@@ -33,6 +33,7 @@ from marin_scaling.preregistration.layout import (
     countersigners,
     is_sealed,
     notice_names,
+    observation_files,
     stamp_names,
 )
 from marin_scaling.preregistration.outcome import VerifiedStep
@@ -51,7 +52,7 @@ _FILES_OF: Mapping[str, Callable[[Iterable[str]], list[tuple[str, ...]]]] = {
     "register": lambda present: [(STATEMENT_NAME, SIGNATURE_NAME)] if {STATEMENT_NAME, SIGNATURE_NAME} <= set(present) else [],
     "reveal": lambda present: [(OPENING_NAME,)] if OPENING_NAME in present else [],
     "review": lambda present: [(name,) for name in countersigners(present).values()],
-    "outcome": lambda present: [(OUTCOME_NAME,)] if OUTCOME_NAME in present else [],
+    "outcome": lambda present: [(OUTCOME_NAME, *observation_files(present))] if OUTCOME_NAME in present else [],
     "stamp": lambda present: [(name,) for name in stamp_names(present)],
     "amend": lambda present: [tuple(f"{name}/{file}" for file in AMENDMENT_FILES) for name in amendment_names(present)],
     "notice": lambda present: [(f"{name}/{NOTICE_NAME}", f"{name}/{NOTICE_SIGNATURE_NAME}") for name in notice_names(present)],

@@ -26,6 +26,7 @@ from marin_scaling.preregistration.register import (
     Evidence,
     Registration,
     answering_spec,
+    is_outside_run,
     preregister_target,
     standing_registration,
 )
@@ -47,6 +48,7 @@ from marin_scaling.untrusted_files import is_present
 if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
     from marin_scaling.forecast.backtest import Backtest
+    from marin_scaling.forecast.forecast import Target
     from marin_scaling.ladder.config import Promise
     from marin_scaling.train.launcher import TrainingTime
 
@@ -112,10 +114,10 @@ def require_ladder_file(path: Path) -> None:
             fix=f"Name the ladder file: marin-scale preregister ladders/{path.name}.yaml",
         )
     raise UsageError(
-        f"{path} is not a ladder file (.yaml), and a table of runs cannot be preregistered by itself.",
-        why="A signed forecast is bound to a ladder whose runs have records in runs/, so that anyone can verify and refit it.",
-        fix=f"Forecast without a signature: marin-scale fit {path} --predict FLOPS. To preregister, train a ladder: "
-        "marin-scale ladder ladders/NAME.yaml, then marin-scale preregister ladders/NAME.yaml",
+        f"{path} is not a ladder file (.yaml).",
+        why="A forecast is signed for the target of a ladder, or for an outside run that a target file describes.",
+        fix=f"For a run of your own trainer: marin-scale preregister --table {path} --target target.yaml. For a ladder of this "
+        "tool: marin-scale preregister ladders/NAME.yaml",
     )
 
 
@@ -130,7 +132,12 @@ def signer_text(principal: str, key: Path | None) -> str:
 def require_registrable(planned: PlannedLadder, *, registry: Path, principal: str, sealed: bool) -> None:
     """Refuse a ladder whose rungs are not all recorded, and a forecast that could not meet the registry's policy."""
     require_whole_ladder(planned)
-    promise, now = planned.ladder.file.promise, datetime.now(UTC)
+    require_policy(planned.ladder.file.promise, registry=registry, principal=principal, sealed=sealed)
+
+
+def require_policy(promise: Promise, *, registry: Path, principal: str, sealed: bool = False) -> None:
+    """Refuse a forecast that could not meet the registry's policy."""
+    now = datetime.now(UTC)
     due = datetime.combine(promise.due, time(23, 59, 59), tzinfo=UTC) if promise.due else now + USUAL_TERM
     resolver = promise.resolver or principal
     require_followable(registry, registrant=principal, resolver=resolver, sealed=sealed, at=now, due=due)
@@ -172,6 +179,8 @@ def existing_registration(planned: PlannedLadder, *, registry: Path = REGISTRY) 
     file = planned.ladder.file
     ours = file.name, planned.specs[0].data, file.target.budget_flops
     for folder in filterfalse(is_sealed, registration_folders(registry)):
+        if is_outside_run(folder):
+            continue
         spec = target_in(folder)
         if (spec.ladder, spec.data, spec.budget_flops) == ours and (
             standing := standing_registration(spec, registry_dir=registry)
@@ -282,8 +291,8 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     optimum = forecast(result, flops=file.target.budget_flops, unique_tokens=unique_tokens)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
     target = target_spec(file, plan, corpus=planned.corpus)
-    document, losses = _documented(result, tested, target=target, on_message=on_message)
-    doubts = (*plan.doubts, *backtest_doubts(tested), *_unsaid(file.promise))
+    document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
+    doubts = (*plan.doubts, *backtest_doubts(tested), *unsaid(file.promise, of="the ladder file"))
     on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
@@ -316,6 +325,11 @@ def amend_forecast(
     `steps_seen` is how many steps of the run the registrant has seen. `SigningError` if the run has ended.
     """
     verify_folder(folder, allowed_signers=signers_path(folder))
+    if is_outside_run(folder):
+        raise UsageError(
+            f"{folder.name} forecasts an outside run, which cannot be forecast again from its ladder.",
+            fix=f"Record its outcome from its log: marin-scale outcome {folder.name} --log PATH",
+        )
     target = target_in(folder)
     amendment.require_open(folder)
     _require_not_run(folder)
@@ -394,33 +408,36 @@ def _forecast_again(
 
     result = fit(read_run_table(runs_dir))
     tested = backtest_of_fit(result)
-    document, losses = _documented(result, tested, target=target, on_message=on_message)
+    document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
     return list(result.rows), document, losses
 
 
-def _documented(
-    result: FitResult, tested: Backtest, *, target: RunSpec, on_message: OnMessage
+def _as_forecast(result: FitResult, target: RunSpec) -> Target:
+    from marin_scaling.forecast.forecast import optimal_target
+
+    return optimal_target(result, target.flops, unique_tokens=target.unique_tokens)
+
+
+def documented(
+    result: FitResult, tested: Backtest, *, target: Target, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
-    """Print the forecast at the target's FLOPs with its sensitivity; return its document and equally likely losses."""
-    from marin_scaling.forecast.forecast import forecast, samples, sensitivity
+    """Print the forecast of a run with its sensitivity; return its document and equally likely losses."""
+    from marin_scaling.forecast.forecast import forecast_runs, samples_of, sensitivity
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
-    flops, unique_tokens = target.flops, target.unique_tokens
-    prediction = forecast(result, flops=flops, unique_tokens=unique_tokens)
+    (prediction,) = forecast_runs(result, [target])
     on_message(forecast_text(result, [prediction], tested) + "\n")
     hangs_on = sensitivity(result, prediction)
-    on_message(sensitivity_text(hangs_on, flops=flops) + "\n")
+    on_message(sensitivity_text(hangs_on, flops=target.flops) + "\n")
     document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)
-    return document, samples(result, flops=flops, unique_tokens=unique_tokens).tolist()
+    return document, samples_of(result, target).tolist()
 
 
-def _unsaid(promise: Promise) -> list[str]:
-    """Return a warning about empty fields of the promise."""
+def unsaid(promise: Promise, *, of: str) -> list[str]:
+    """Return a warning about empty fields of the promise of a file."""
     if not promise.left_out:
         return []
-    return [
-        f"the ladder file leaves {joined([f'promise.{name}' for name in promise.left_out])} empty, and so will the statement"
-    ]
+    return [f"{of} leaves {joined([f'promise.{name}' for name in promise.left_out])} empty, and so will the statement"]
 
 
 def _target_line(target: RunSpec) -> str:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.errors import SigningError, StatementError
+from marin_scaling.errors import SigningError, StatementError, UsageError
 from marin_scaling.files import alone_in, read_bytes, write_once
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
+from marin_scaling.preregistration.format import OutsideTarget
 from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME, countersignature_name, countersigners
 from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
 from marin_scaling.preregistration.registry import (
@@ -29,7 +30,15 @@ from marin_scaling.preregistration.registry import (
 from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
 from marin_scaling.preregistration.signing.keys import SigningKey
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE, verify_signature
-from marin_scaling.preregistration.statement import Statement, binding, build_statement, moment_text, read_subject, thinned
+from marin_scaling.preregistration.statement import (
+    Statement,
+    binding,
+    build_statement,
+    is_outside,
+    moment_text,
+    read_subject,
+    thinned,
+)
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -69,7 +78,18 @@ def answering_spec(folder: Path) -> RunSpec:
     from marin_scaling.run.spec import read_spec
 
     path = folder / "target.json"
+    if is_outside_run(folder):
+        raise UsageError(
+            f"{folder.name} forecasts an outside run, which its own trainer trains.",
+            fix=f"Record its outcome from its log: marin-scale outcome {folder.name} --log PATH",
+        )
     return bound_spec(read_spec(read_bytes(path), name=str(path)), statement=read_bytes(folder / "statement.json"))
+
+
+def is_outside_run(folder: Path) -> bool:
+    """Return True if the preregistration in `folder` forecasts a run of another trainer."""
+    path = folder / "target.json"
+    return is_outside(read_subject(read_bytes(path), name=path.name, path=str(path)))
 
 
 USUAL_TERM = timedelta(days=180)
@@ -82,7 +102,9 @@ class Registration:
 
     folder: Path
     statement: Statement
-    target: RunSpec
+    target: RunSpec | None
+    """Spec of the run that answers it; None for an outside run."""
+
     key_note: str | None = None
     """Message about the signing key; None if the registration existed already."""
 
@@ -103,7 +125,9 @@ class Evidence:
     forecast: Mapping[str, Any]
     losses: Sequence[float]
     recipe: Mapping[str, Any]
-    target: RunSpec
+    target: RunSpec | OutsideTarget
+    source: Mapping[str, Any] | None = None
+    """Table of the runs, as in `ladder.json`; None for the records of a ladder."""
 
 
 def preregister_target(
@@ -149,14 +173,14 @@ def preregister_target(
         else:
             folder = register_sealed(registry_dir, files=files, sealed=sealed, name=statement.predicate["id"])
     write_down(registry_dir, at=created_at)
-    bound = bound_spec(unbound_spec(target), statement=statement.raw)
+    bound = None if isinstance(target, OutsideTarget) else bound_spec(unbound_spec(target), statement=statement.raw)
     return Registration(folder=folder, statement=statement, target=bound, key_note=key.note, added_signer=added)
 
 
 def statement_about(
     files: Mapping[str, bytes],
     *,
-    target: RunSpec,
+    target: RunSpec | OutsideTarget,
     slug: str,
     principal: str,
     created_at: datetime,
@@ -225,11 +249,11 @@ def subject_files(evidence: Evidence) -> dict[str, bytes]:
     """Return the canonical bytes of the files that a statement names by digest."""
     target, raw_forecast = evidence.target, dump_canonical(evidence.forecast)
     metric = read_subject(raw_forecast, name="forecast.json", path="forecast.json")["metric"]
-    spec = unbound_spec(target).to_bytes()
+    spec = (target if isinstance(target, OutsideTarget) else unbound_spec(target)).to_bytes()
     measured = read_subject(spec, name="target.json", path="target.json")
     documents = {
         "evaluation.json": {"format_version": 1, "evaluation": measured["evaluation"], "data": measured["data"]},
-        "ladder.json": ladder_document(evidence.rows, ladder=target.ladder, metric=metric),
+        "ladder.json": ladder_document(evidence.rows, ladder=target.ladder, metric=metric, source=evidence.source),
         "recipe.json": evidence.recipe,
         "samples.json": {"format_version": 1, "metric": metric, "flops": target.flops, "losses": thinned(evidence.losses)},
     }
@@ -237,12 +261,16 @@ def subject_files(evidence: Evidence) -> dict[str, bytes]:
     return {**files, "forecast.json": raw_forecast, "target.json": spec}
 
 
-def ladder_document(rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str) -> dict[str, Any]:
-    """Return the content of `ladder.json`: the exact fitted runs."""
-    return {"format_version": 1, "ladder": ladder, "metric": metric, "rows": [_ladder_row(row) for row in rows]}
+def ladder_document(
+    rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str, source: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the content of `ladder.json`: the exact fitted runs, and the table that they come from, if any."""
+    document = {"format_version": 1, "ladder": ladder, "metric": metric, "rows": [ladder_row(row) for row in rows]}
+    return document if source is None else {**document, "source": source}
 
 
-def _ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fitted run as a row of `ladder.json`."""
     names = [name for name in ("params", "active_params", "tokens") if name in row]
     counts = {name: int(row[name]) if float(row[name]).is_integer() else float(row[name]) for name in names}
     measures = {name: float(row[name]) for name in ("budget_flops", "flops", "loss", "epochs") if name in row}

@@ -24,6 +24,7 @@ from marin_scaling.errors import (
 )
 from marin_scaling.files import publish_folder, read_bytes, read_plain, replace_file
 from marin_scaling.git import NOT_COMMITTED, restoring_command
+from marin_scaling.preregistration.format import OUTSIDE
 from marin_scaling.preregistration.layout import (
     _SLUG,
     AMENDMENT_NAME,
@@ -37,6 +38,7 @@ from marin_scaling.preregistration.layout import (
     amendment_names,
     is_sealed,
     notice_names,
+    observation_files,
 )
 from marin_scaling.preregistration.signing.allowed_signers import (
     compared_name,
@@ -60,6 +62,8 @@ LABELS = frozenset({"budget_flops", "ladder", "role", "statement_sha256", "data_
 def identity(target: bytes) -> str:
     """Return what two targets have in common if they are one run: the content of `target.json` without its labels.
 
+    Outside runs are one if their outcome is read from one key of one run of a tracker.
+
     >>> identity(b'{"seed": 0, "ladder": "a"}') == identity(b'{"ladder": "b", "seed": 0, "budget_flops": 1e9}')
     True
     """
@@ -69,6 +73,9 @@ def identity(target: bytes) -> str:
         document = None
     if not isinstance(document, dict):  # it is refused where it is verified
         return target.decode("latin-1")
+    outcome = document.get("outcome")
+    if document.get("role") == OUTSIDE and isinstance(outcome, dict):
+        return json.dumps([compared_name(str(outcome.get(key)).strip()) for key in ("project", "run", "key")])
     return json.dumps({key: document[key] for key in sorted(document.keys() - LABELS)}, sort_keys=True)
 
 
@@ -98,13 +105,20 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
         raise StatementError(
             f"{standing} already forecasts this target.",
             why="With two forecasts of one run, the better one could be picked afterwards.",
-            fix=f"Train its target (marin-scale run {standing.name}). If nothing was trained, withdraw it "
+            fix=f"{_answer(files['target.json'], standing)}. If nothing was trained, withdraw it "
             f"(marin-scale registry withdraw {standing.name} --reason WHY) and rerun this command.",
         )
     folder = registry_dir / registration_id(slug, created_at=created_at)
     require_free(folder)
     publish_registration(folder, files)
     return folder
+
+
+def _answer(target: bytes, folder: Path) -> str:
+    document = json.loads(target)
+    if document.get("role") == OUTSIDE:
+        return f"Record its outcome (marin-scale outcome {folder.name} --log PATH)"
+    return f"Train its target (marin-scale run {folder.name})"
 
 
 def require_free(folder: Path) -> None:
@@ -321,6 +335,7 @@ def _signed_files(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in (STATEMENT_NAME, SEAL_NAME) if name in names)
     yield from (folder / name / NOTICE_NAME for name in notice_names(names))
     yield from (folder / name / AMENDMENT_NAME for name in amendment_names(names))
+    yield from (folder / name for name in observation_files(names)[:1])
 
 
 def _fault(content: bytes, *, signature: bytes, path: Path) -> VerificationError | None:

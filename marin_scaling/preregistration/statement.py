@@ -22,14 +22,17 @@ from marin_scaling.preregistration.format import (
     LEVELS,
     LINEAGE_RULE,
     METRICS,
+    OUTSIDE,
+    OUTSIDE_CHECKPOINT_RULE,
+    OUTSIDE_LINEAGE_RULE,
     PREDICATE_TYPE,
     SAMPLE_COUNT,
     SCORES,
     STATEMENT_TYPE,
     SUBJECT_FILES,
-    SUBJECTS,
     StatementFile,
     as_in_statement,
+    model_of_subject,
 )
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.recipe.model_shape import flops_convention, shape_of, training_flops
@@ -88,19 +91,30 @@ def derived_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     _require_one_run(documents)
     baseline = {f"{level:g}": value for level, value in line_through_the_best(ladder["rows"], flops=run["flops"]).items()}
     added: dict[str, dict[str, Any]] = {
-        "targetRun": {"lineageRule": LINEAGE_RULE},
-        "recipe": {
-            "data": target["data"],
-            "optimizer": target["optimizer"],
-            "batchSize": target["batch_size"],
-            "trainSteps": target["train_steps"],
-            **{key: target[key] for key in ("epochs", "compute") if key in target},
-            "beyondLadder": _beyond(ladder["rows"], run),
-        },
-        "metric": {"checkpointRule": CHECKPOINT_RULE},
+        "targetRun": {"lineageRule": OUTSIDE_LINEAGE_RULE if is_outside(target) else LINEAGE_RULE},
+        "recipe": {**_training_of(target), "beyondLadder": _beyond(ladder["rows"], run)},
+        "metric": {"checkpointRule": OUTSIDE_CHECKPOINT_RULE if is_outside(target) else CHECKPOINT_RULE},
         "scoring": {"baseline": {"rule": BASELINE_RULE, "point": baseline["0.5"], "quantiles": baseline}},
     }
     return {part: fields.get(part, {}) | added.get(part, {}) for part in (*fields, *(added.keys() - fields.keys()))}
+
+
+def is_outside(target: Mapping[str, Any]) -> bool:
+    """Return True if the content of `target.json` is a run that another trainer trains."""
+    return bool(target["role"] == OUTSIDE)
+
+
+def _training_of(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the statement's constants of the target's training."""
+    if is_outside(target):
+        return {"data": target["data"], "optimizer": {}, "described": target["described"]}
+    return {
+        "data": target["data"],
+        "optimizer": target["optimizer"],
+        "batchSize": target["batch_size"],
+        "trainSteps": target["train_steps"],
+        **{key: target[key] for key in ("epochs", "compute") if key in target},
+    }
 
 
 def agrees(expected: Any, found: Any) -> bool:
@@ -125,6 +139,8 @@ def _fields_of_forecast(documents: Mapping[str, Any]) -> dict[str, dict[str, Any
             f"ladder.json is about the ladder {ladder['ladder']!r} and the target belongs to {target['ladder']!r}",
             fix="Forecast a target from the runs of its own ladder.",
         )
+    if is_outside(target) != ("source" in ladder):
+        refuse("ladder.json names a table exactly if another trainer trains the target", fix="Register it again.")
     metric = target["evaluation"]["metric"]
     for name, other in (("ladder.json", ladder["metric"]), ("forecast.json", fit["metric"])):
         if other != metric:
@@ -182,7 +198,7 @@ def _require_one_run(documents: Mapping[str, Any]) -> None:
     expected = {"format_version": 1, "evaluation": target["evaluation"], "data": target["data"]}
     if not agrees(expected, documents["evaluation.json"]):
         refuse("evaluation.json measures in another way than target.json", fix="Register it again, from its ladder.")
-    numbers = {**target["model"], **target["optimizer"], **target}
+    numbers = {**target.get("model", {}), **target.get("optimizer", {}), **target}
     recipe = documents["recipe.json"]
     said = [(number["name"], number["value"]) for number in recipe["numbers"]]
     said += [(each.get("name"), each.get("value")) for each in recipe["constants"] if each.get("name") not in _CHOSEN]
@@ -238,6 +254,16 @@ def _sensitivity(prediction: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def target_run_of(target: Mapping[str, Any]) -> dict[str, Any]:
     """Return the statement's description of the target, from the content of an unbound `target.json`."""
+    if is_outside(target):
+        return {
+            **{key: target[key] for key in ("ladder", "recipe", "flops", "tokens")},
+            "assurance": "tracked",
+            "budgetFlops": target["budget_flops"],
+            "flopsConvention": target["flops_convention"],
+            "paramsTotal": target["params"],
+            "paramsActive": target["active_params"],
+            "shape": {},
+        }
     model = target["model"]
     shape = shape_of(model)
     tokens = target["batch_size"] * target["train_steps"] * shape.seq_len
@@ -323,6 +349,11 @@ class Statement:
         recipe = self.predicate["recipe"]
         data = recipe["data"]
         return (data.get("train_tokens") or data["train_bytes"]) if recipe.get("epochs", 1) > 1 else None
+
+    @property
+    def is_outside(self) -> bool:
+        """Return True if another trainer trains its run, which was named in advance."""
+        return bool(self.predicate["targetRun"].get("assurance") == "tracked")
 
     @property
     def sha256(self) -> str:
@@ -421,7 +452,7 @@ def _require_format(document: Any, *, name: str) -> None:
 def read_subject(raw: bytes, *, name: str, path: str) -> Any:
     """Return the document of one subject in the shape of `name`; `path` is for errors."""
     document = load_canonical(raw, name=path)
-    check_document(document, SUBJECTS[name], name=path)
+    check_document(document, model_of_subject(name, document), name=path)
     return document
 
 
@@ -458,6 +489,7 @@ def _check_meaning(statement: Statement) -> None:
             fix="Register it again.",
         )
     _check_resolution(statement)
+    _check_start(statement)
     _check_people(statement)
 
 
@@ -502,6 +534,16 @@ def _require_term(statement: Statement) -> None:
         refuse(
             f"it is due at {moment_text(statement.due)}, more than {LONGEST_TERM.days} days after it is made",
             fix="Give an earlier day, within four years: promise.due in the ladder's file.",
+        )
+
+
+def _check_start(statement: Statement) -> None:
+    """Refuse the forecast of an outside run that was to begin on an earlier day."""
+    planned = statement.predicate["recipe"].get("described", {}).get("planned_start")
+    if statement.is_outside and not (planned and planned >= f"{statement.created_at:%Y-%m-%d}"):
+        refuse(
+            f"its run was planned to begin on {planned}, and it was made at {moment_text(statement.created_at)}",
+            fix="Forecast a run before it begins.",
         )
 
 

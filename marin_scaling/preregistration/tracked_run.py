@@ -13,7 +13,7 @@ from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
-from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import REGISTRY, read_registration
 from marin_scaling.run.curves import find_spec, loss_at_end, losses_so_far, read_curve, shares_so_far
 from marin_scaling.run.paths import RUNS_DIR, workplace
@@ -48,6 +48,12 @@ def stated_steps(stated: int | None, *, folder: Path) -> int:
 
     if stated is not None:
         return stated
+    if is_outside_run(folder):
+        raise UsageError(
+            f"The run of {folder.name} is trained elsewhere.",
+            why="The number of seen steps is signed, and no record of the run is here.",
+            fix="State how many steps of its loss you have seen, 0 if none: --steps-seen N",
+        )
     spec = answering_spec(folder)
     done = len(losses_so_far(spec, synced_paths([spec], storage=hardware_of(spec.ladder).storage)))
     if done:

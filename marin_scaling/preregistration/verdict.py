@@ -17,6 +17,7 @@ from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
+from marin_scaling.preregistration.events.observation import not_checked, read_observation
 from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
@@ -31,6 +32,7 @@ from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
 from marin_scaling.untrusted_files import is_present, require_regular_tree
 
 _AWAY = "its run is not here to be compared"
+_TRACKED = "tracked: read from the log of the outside run that was named in advance"
 
 
 def check_preregistration(
@@ -86,19 +88,22 @@ def verdict_on(
 
 def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
     folder, statement, known = verified.folder, verified.statement, verified.trust.receipts
-    spec, claimed = answering_spec(folder), ""
+    spec, claimed = None if statement.is_outside else answering_spec(folder), ""
     if ended := ended_by(verified.notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir, receipts=known):
         return ended
-    run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
+    run = read_run(run_folder(runs_dir, spec)) if spec is not None and is_finished(runs_dir, spec) else None
     if run is not None:
         _require_stamped_before(verified.stamped, run=run)
         outcome = _settle(verified, run=run, checked_at=at)
         claimed = "".join(f"; {each}" for each in reservations(folder, run=run, receipts=known))
     elif verified.outcome is not None:
-        outcome, claimed = dict(verified.outcome), f"; claimed: {_AWAY}"
+        outcome, claimed = dict(verified.outcome), f"; {_TRACKED if spec is None else f'claimed: {_AWAY}'}"
+        if spec is None:
+            claimed += "".join(f"; {each}" for each in tracked_reservations(folder, receipts=known))
     else:
         scored = scored_amendments(verified.amendments, folder=folder, value=None, finished_at=None, receipts=known)
-        waiting = _not_run(statement, where=run_folder(runs_dir, spec), at=at)
+        where = f"its run will lie in {run_folder(runs_dir, spec)}" if spec else _awaited(statement)
+        waiting = _not_run(statement, where=where, at=at)
         return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
     state = State(outcome["verdict"])
     finished_at, value = parse_moment(run.record.finished_at) if run else None, outcome["value"]
@@ -190,13 +195,27 @@ def reservations(folder: Path, *, run: StoredRun, receipts: Receipts) -> list[st
     """
     began, received, warnings = parse_moment(run.record.started_at), receipts.forecast_at(folder), []
     if received is not None and received > began:
-        said = f"logged at {moment_text(received)}, after its run had begun at {moment_text(began)}"
-        warnings.append(f"{said}: that it was made before is its registrant's word")
+        warnings.append(_received_late(received, began))
     committed, record_at = receipts.committed_at(folder), receipts.runs.get(f"{run.folder.parent.name}/{run.folder.name}")
     if committed is not None and record_at is not None and record_at.order < committed.order:
         said = f"the record of its run was committed at {moment_text(record_at.at)}, before the forecast, which was"
         warnings.append(f"{said} committed at {moment_text(committed.at)}")
     return warnings
+
+
+def tracked_reservations(folder: Path, *, receipts: Receipts) -> list[str]:
+    """Return warnings of what the log of an outside run lacks, and of a start before the registry received the forecast."""
+    observed, received = read_observation(folder), receipts.forecast_at(folder)
+    warnings = not_checked(observed)
+    if observed["started_at"] is None:
+        return [*warnings, "that the forecast was made before the run is its registrant's word"]
+    began = parse_moment(observed["started_at"])
+    return [*warnings, *([_received_late(received, began)] if received is not None and received > began else [])]
+
+
+def _received_late(received: datetime, began: datetime) -> str:
+    said = f"logged at {moment_text(received)}, after its run had begun at {moment_text(began)}"
+    return f"{said}: that it was made before is its registrant's word"
 
 
 def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:
@@ -237,14 +256,19 @@ def _check_run(statement: Statement, *, made: datetime, run: StoredRun) -> None:
         )
 
 
-def _not_run(statement: Statement, *, where: Path, at: datetime) -> Verdict:
+def _awaited(statement: Statement) -> str:
+    """Return the command that records the outcome of an outside run."""
+    return f"record it from the log of its run: marin-scale outcome {statement.predicate['id']} --log PATH"
+
+
+def _not_run(statement: Statement, *, where: str, at: datetime) -> Verdict:
     forecast, unit = statement.predicate["forecast"], statement.predicate["metric"]["unit"]
     promised = f"{forecast['point']:.4f} {unit} was forecast"
     if statement.is_overdue(at=at):
         state, due = State.OVERDUE, statement.predicate["resolution"]["due"]
         sentence = f"overdue: {promised}, and its run was due at {due}; until it is there, it counts as missed"
     else:
-        state, sentence = State.PENDING, f"not run yet: {promised}; its run will lie in {where}"
+        state, sentence = State.PENDING, f"not run yet: {promised}; {where}"
     return verdict_of(statement, state=state, sentence=sentence, outcome=None)
 
 

@@ -19,22 +19,23 @@ from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_na
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
 from marin_scaling.preregistration.families import Forecaster, forecaster
+from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
 from marin_scaling.preregistration.log import Receipts, read_log
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
-from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
 from marin_scaling.preregistration.statement import parse_moment
-from marin_scaling.preregistration.verdict import reservations
+from marin_scaling.preregistration.verdict import reservations, tracked_reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
 from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
-from marin_scaling.run.store import is_finished, read_run, read_runs, run_folder
-from marin_scaling.units import counted, format_flops
+from marin_scaling.run.store import StoredRun, is_finished, read_run, read_runs, run_folder
+from marin_scaling.units import counted, format_count, format_flops
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def forecast_page(
         if law
         else "runs of the statement; it could not be drawn",
         ladder=_ladder_link(root, promised.ladder),
+        run_rows=_run_rows(found, ladder=_ladder_link(root, promised.ladder)),
         state=authentic.verdict.state,
         against=[without_root(each, root) for each in _against(authentic)],
         explanations=explanations,
@@ -170,6 +172,8 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     skill = ((outcome or {}).get("baseline") or {}).get("skill")
     if skill is not None and skill < 0:
         yield f"A line through the best run of each budget was closer (skill {skill:+.2f})."
+    if authentic.statement.is_outside:
+        yield "Its run is tracked: another trainer's run, named in advance. A signed reading of its log gives the outcome."
     if authentic.claimed:
         yield "The outcome is claimed: the record of its run is not in this repository."
     yield from (f"{sentence(each)}." for each in authentic.reserved)
@@ -180,6 +184,31 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     yield from (sentence(each) for each in authentic.said if each != FitStatus.USABLE.value)
     yield from (f"Related run known before: {each}" for each in authentic.statement.predicate["knowledge"]["relatedRunsSeen"])
     yield from (f"Not compared: {step.what}: {step.evidence}" for step in authentic.steps if not step.compared)
+
+
+def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
+    """Return kind, size and metric of the forecast run; of an outside run, also the description."""
+    run, predicate, target = found.statement.predicate["targetRun"], found.statement.predicate, found.subjects["target.json"]
+    active = "" if run["paramsActive"] == run["paramsTotal"] else f" ({format_count(run['paramsActive'])} active)"
+    rows = [
+        ["training FLOPs", f"{format_flops(run['flops'])} ({run['flopsConvention']})"],
+        ["beyond the largest budget", f"{predicate['forecast']['extrapolation']:.4g}x"],
+        ["parameters", f"{format_count(run['paramsTotal'])}{active}"],
+        ["trained tokens", format_count(run["tokens"])],
+        ["metric", predicate["metric"]["name"]],
+    ]
+    if not found.statement.is_outside:
+        return [["ladder", ladder], ["recipe", run["recipe"]], *rows]
+    outcome, described = target["outcome"], predicate["recipe"]["described"]
+    source = f"{outcome['key']} of the run {outcome['run']} in {outcome['project']} ({outcome['tracker']})"
+    return [
+        ["assurance", ASSURANCE["tracked"]],
+        *rows,
+        ["evaluation", target["evaluation"]["described"]],
+        ["data", target["data"]["source"]],
+        *([name.replace("_", " "), words] for name, words in sorted(described.items())),
+        ["outcome read from", source],
+    ]
 
 
 def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
@@ -201,8 +230,8 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
 def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
     folder, runs_dir = found.folder, root / "runs"
     steps = [*found.steps, *policy_steps(found), log_step(folder, log=read_log(folder.parent))]
-    document, spec = found.subjects["forecast.json"], answering_spec(folder)
-    run = read_run(run_folder(runs_dir, spec)) if is_finished(runs_dir, spec) else None
+    document, spec = found.subjects["forecast.json"], None if found.statement.is_outside else answering_spec(folder)
+    run = read_run(run_folder(runs_dir, spec)) if spec is not None and is_finished(runs_dir, spec) else None
     said = (document.get("status", ""), *document["warnings"])
     ended = ended_by(
         found.notices, folder=folder, statement=found.statement, spec=spec, runs_dir=runs_dir, receipts=found.trust.receipts
@@ -214,11 +243,18 @@ def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
         said=tuple(filter(None, said)),
         made_by=forecaster(folder, found.statement),
         ended=ended,
-        claimed=found.outcome is not None and run is None,
-        reserved=tuple(reservations(folder, run=run, receipts=receipts)) if run else (),
+        claimed=found.outcome is not None and run is None and spec is not None,
+        reserved=_reserved(found, run=run, receipts=receipts),
         amended=_amended(found, runs_dir=root / "runs"),
         deviated=deviations(found.notices),
     )
+
+
+def _reserved(found: Verified, *, run: StoredRun | None, receipts: Receipts) -> tuple[str, ...]:
+    if run is not None:
+        return tuple(reservations(found.folder, run=run, receipts=receipts))
+    is_read = found.statement.is_outside and found.outcome is not None
+    return tuple(tracked_reservations(found.folder, receipts=receipts)) if is_read else ()
 
 
 def _law_again(found: Verified) -> FitResult | None:
@@ -261,6 +297,8 @@ def _numbers(scored: Mapping[str, Any]) -> list[str]:
 def _so_far(root: Path, folder: Path, *, signed: Mapping[float, float]) -> str:
     """Return the report on the unfinished run of the forecast in `folder`; empty if it is not trained on this machine."""
     place = Workplace(runs_dir=root / "runs", work_root=root / WORK_FOLDER, storage=None)
+    if is_outside_run(folder):
+        return ""
     spec = answering_spec(folder)
     losses = [] if is_finished(place.runs_dir, spec) else losses_so_far(spec, place)
     if not losses:
@@ -320,6 +358,7 @@ def _index_row(authentic: _Authentic, name: str, stem: str) -> tuple[str, ...]:
             + f" later forecasts: {len(authentic.amended)}" * bool(authentic.amended)
             + " its run left the recipe" * bool(authentic.deviated)
             + " claimed: its run is not here" * authentic.claimed
+            + " tracked" * authentic.statement.is_outside
         ),
     )
 

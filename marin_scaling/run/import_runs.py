@@ -52,7 +52,7 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
     `RunTableError` if no run has a loss of a known name, or none has all numbers.
     """
     chosen = _checked(keys or {}, runs)
-    values = [_Values(run) for run in runs]
+    values = [LoggedValues(run) for run in runs]
     loss_key, notes = (chosen["loss"], []) if "loss" in chosen else _loss_key(runs, values)
     rows, left_out = list[dict[str, Any]](), list[tuple[str, str]]()
     used = dict[str, str]()
@@ -92,7 +92,7 @@ def _checked(keys: Mapping[str, str], runs: Sequence[TrackedRun]) -> dict[str, s
     return dict(keys)
 
 
-class _Values:
+class LoggedValues:
     """The values of a run by the spelling of their keys; metrics go before settings."""
 
     def __init__(self, run: TrackedRun) -> None:
@@ -119,7 +119,7 @@ class _Values:
         return number if number is not None and abs(number) < float("inf") else None
 
 
-def _loss_key(runs: Sequence[TrackedRun], values: Sequence[_Values]) -> tuple[str, list[str]]:
+def _loss_key(runs: Sequence[TrackedRun], values: Sequence[LoggedValues]) -> tuple[str, list[str]]:
     """Return the first known loss that at least half of the finished runs have, and what was passed over."""
     finished = [each for each in values if not excluded_by_status(each.run.state)] or list(values)
     known = dict.fromkeys((*LOSS_KEYS, *aliases_of(COLUMNS["loss"]), "loss"))
@@ -147,7 +147,7 @@ def _no_loss(runs: Sequence[TrackedRun]) -> RunTableError:
     )
 
 
-def _row(values: _Values, chosen: Mapping[str, str], used: dict[str, str]) -> dict[str, Any]:
+def _row(values: LoggedValues, chosen: Mapping[str, str], used: dict[str, str]) -> dict[str, Any]:
     """Return a run's row, None for what it lacks; `used` gets the key of each column that was found."""
     run, numbers = values.run, dict[str, float | None]()
     for name, column in COLUMNS.items():
@@ -182,7 +182,7 @@ def _even(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     return tuple({name: row.get(name) for name in dict.fromkeys(order)} for row in rows)
 
 
-def _lacks(values: _Values, missing: Sequence[str], chosen: Mapping[str, str]) -> str:
+def _lacks(values: LoggedValues, missing: Sequence[str], chosen: Mapping[str, str]) -> str:
     """Return what a run lacks; a key that is there without a number is named with what it holds."""
     words = list[str]()
     for name in missing:

@@ -88,6 +88,12 @@ class ReadingChoices(TypedDict, total=False):
     """True if runs with an empty cell are left out."""
 
 
+def signed_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the signed columns of each run of a table, which are all that a fit uses of it."""
+    columns = [name for name, column in COLUMNS.items() if column.signed and name in frame]
+    return [dict(zip(columns, row, strict=True)) for row in frame[columns].itertuples(index=False, name=None)]
+
+
 def read_run_table(path: Path, **choices: Unpack[ReadingChoices]) -> RunTable:
     """Read and audit a table of runs: a file, a suite, or a run store.
 

@@ -10,6 +10,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,13 +32,24 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file."""
+    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file.
+
+    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter, json
+    or csv (any table), and `is_named` is False for a run that has its name from the file. `last_steps` gives the step at which
+    each name was logged last, where the log has steps.
+    """
 
     name: str
     source: str
     config: Mapping[str, Any]
     metrics: Mapping[str, Any]
     state: str = ""
+    id: str = ""
+    project: str = ""
+    started_at: datetime | None = None
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    kind: str = "levanter"
+    is_named: bool = True
 
 
 def read_tracked_runs(*places: str) -> list[TrackedRun]:
@@ -50,7 +62,7 @@ def read_tracked_runs(*places: str) -> list[TrackedRun]:
         if place.startswith(ONLINE):
             found += _online(place.removeprefix(ONLINE))
         else:
-            files += _files_at(Path(place))
+            files += files_at(Path(place))
     steps = defaultdict[Path, list[Path]](list)
     for path in dict.fromkeys(files):
         if _STEP_FILE.fullmatch(path.name):
@@ -60,8 +72,8 @@ def read_tracked_runs(*places: str) -> list[TrackedRun]:
     return found + [_of_step_files(folder, paths) for folder, paths in steps.items()]
 
 
-def _files_at(path: Path) -> list[Path]:
-    """Return a file, or the files of a folder: trackers' own, or its tables (histories, one a run) if it has none of these."""
+def files_at(path: Path) -> list[Path]:
+    """Return a file, or those of a folder that are read: trackers' own, or its tables (histories, one a run) without these."""
     if not path.is_dir():
         return [path] if is_present(path) else _nothing_at(path)
     folders = defaultdict[Path, list[Path]](list)
@@ -107,15 +119,16 @@ _PLAIN_FILES = frozenset({"eval_results", "eval_metrics", "results", "metrics", 
 
 def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
     """Return the run whose metrics lie in a JSON file for each step, with the last value of each metric."""
-    metrics, config = dict[str, Any](), dict[str, Any]()
-    for path in sorted(paths, key=lambda each: int(re.sub(r"\D", "", each.stem))):
+    metrics, config, last = dict[str, Any](), dict[str, Any](), dict[str, float]()
+    for step, path in sorted((int(re.sub(r"\D", "", path.stem)), path) for path in paths):
         for row in _rows(read_table_file(path)):
             metrics |= row
+            last |= dict.fromkeys(row, float(step))
     for path in (place / name for place in (folder.parent, folder) for name in _CONFIG_NAMES):
         if is_present(path):
             config |= _rows(read_table_file(path))[0]
     name = _config_name({**config, **metrics}) or _folder_name(folder)
-    return TrackedRun(name=name, source=str(folder), config=config, metrics=metrics)
+    return TrackedRun(name=name, source=str(folder), config=config, metrics=metrics, last_steps=last, kind="json")
 
 
 def _rows(raw: RawTable) -> list[dict[str, Any]]:
@@ -150,12 +163,25 @@ def _of_table(raw: RawTable, path: Path) -> list[TrackedRun]:
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     own = _folder_name(path.parent) if stem in _PLAIN_FILES else stem
     if (step := _step_of(raw, is_named=bool(run))) and any(_are_steps(group, step, raw) for group in grouped.values()):
-        return [_last_of(name or own, group, step, raw.name) for name, group in grouped.items()]
+        runs = [_last_of(name or own, group, step, raw.name) for name, group in grouped.items()]
+        return [replace(each, kind=_kind_of(path), is_named=bool(name)) for each, name in zip(runs, grouped, strict=True)]
     places = [own] if len(rows) == 1 else [f"{own}, {place}" for place in raw.places]
     return [
-        TrackedRun(name=name or place, source=f"{raw.name}, {where}", config={}, metrics=row, state=str(row.get(status, "")))
+        TrackedRun(
+            name=name or place,
+            source=f"{raw.name}, {where}",
+            config={},
+            metrics=row,
+            state=str(row.get(status, "")),
+            kind=_kind_of(path),
+            is_named=bool(name),
+        )
         for name, place, where, row in zip(names, places, raw.places, rows, strict=True)
     ]
+
+
+def _kind_of(path: Path) -> str:
+    return "json" if table_ending(path) in (".json", ".jsonl", ".ndjson") else "csv"
 
 
 def _step_of(raw: RawTable, *, is_named: bool) -> str:
@@ -175,10 +201,11 @@ def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> b
 
 def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, source: str) -> TrackedRun:
     """Return the run of a history, with the last value of each column in the order of steps."""
-    last: dict[str, Any] = {}
-    for row in sorted(rows, key=lambda row: number_in(row.get(step)) or 0.0):
+    last, last_steps = dict[str, Any](), dict[str, float]()
+    for at, row in sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0]):
         last |= row
-    return TrackedRun(name=name, source=source, config={}, metrics=last)
+        last_steps |= dict.fromkeys(row, at)
+    return TrackedRun(name=name, source=source, config={}, metrics=last, last_steps=last_steps)
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
@@ -291,6 +318,7 @@ class _JsonLog:
     metrics: dict[str, Any] = field(default_factory=dict)
     finished: bool = False
     by_step: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    last_steps: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_named(self) -> bool:
@@ -312,6 +340,8 @@ class _JsonLog:
         self.config.update(event.told["hparams"])
         self.metrics.update(event.told["metrics"])
         self.metrics.update(event.told["summary"])
+        if isinstance(event.step, int | float):
+            self.last_steps |= dict.fromkeys(event.told["metrics"], float(event.step))
         self.finished = event.kind == "finish" or (self.finished and event.kind != "hparams")
 
     def _refuse_other_run(self, event: _Event) -> None:
@@ -335,7 +365,14 @@ class _JsonLog:
         """Return the run with all that was logged."""
         state = "finished" if self.finished else "running"
         name = _log_name(self.config, self.path)
-        return TrackedRun(name=name, source=str(self.path), config=self.config, metrics=self.metrics, state=state)
+        return TrackedRun(
+            name=name,
+            source=str(self.path),
+            config=self.config,
+            metrics=self.metrics,
+            state=state,
+            last_steps=self.last_steps,
+        )
 
 
 def _object(raw: bytes, path: Path, number: int) -> tuple[str, dict[str, Any] | None]:
@@ -390,6 +427,7 @@ def _offline(path: Path) -> list[TrackedRun]:
     from wandb.proto import wandb_internal_pb2
 
     config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
+    known, last = dict[str, Any](), dict[str, float]()
     for raw in _records(path):
         record = wandb_internal_pb2.Record()
         try:
@@ -399,16 +437,29 @@ def _offline(path: Path) -> list[TrackedRun]:
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name or record.run.run_id or name
+            known = _known_to_tracker(record.run)
             config.update(_items(record.run.config.update))
         elif kind == "config":
             config.update(_items(record.config.update))
         elif kind == "history":
-            metrics.update(_items(record.history.item))
+            items = _items(record.history.item)
+            metrics.update(items)
+            last |= dict.fromkeys(items, float(items.get("_step", record.history.step.num)))
         elif kind == "summary":
             metrics.update(_items(record.summary.update))
         elif kind == "exit":
             state = "finished" if record.exit.exit_code == 0 else "failed"
-    return [TrackedRun(name=name, source=str(path), config=config, metrics=metrics, state=state)]
+    return [
+        TrackedRun(
+            name=name, source=str(path), config=config, metrics=metrics, state=state, last_steps=last, kind="wandb", **known
+        )
+    ]
+
+
+def _known_to_tracker(run: Any) -> dict[str, Any]:
+    """Return id, project and start of a run from W&B's record of it."""
+    began = datetime.fromtimestamp(run.start_time.seconds, UTC) if run.start_time.seconds else None
+    return {"id": run.run_id, "project": "/".join(filter(None, (run.entity, run.project))), "started_at": began}
 
 
 def _items(items: Any) -> dict[str, Any]:
@@ -476,4 +527,14 @@ def _online(project: str) -> list[TrackedRun]:
 
 def _of_client(run: Any) -> TrackedRun:
     config, metrics = flat(dict(run.config)), flat(dict(run.summary))
-    return TrackedRun(name=run.name, source=run.url, config=config, metrics=metrics, state=run.state)
+    return TrackedRun(
+        name=run.name,
+        source=run.url,
+        config=config,
+        metrics=metrics,
+        state=run.state,
+        id=run.id,
+        project=f"{run.entity}/{run.project}",
+        started_at=datetime.fromisoformat(run.created_at).replace(tzinfo=UTC),
+        kind="wandb",
+    )

@@ -171,8 +171,8 @@ def require_not_ended(folder: Path) -> None:
 
 def _require_step(from_step: int, *, folder: Path) -> None:
     path = folder / "target.json"
-    steps = read_subject(read_bytes(path), name=path.name, path=str(path))["train_steps"]
-    if from_step >= steps:
+    steps = read_subject(read_bytes(path), name=path.name, path=str(path)).get("train_steps")
+    if steps is not None and from_step >= steps:
         raise SigningError(
             f"--from-step {from_step}: the run of {folder.name} has {steps} steps, 0 to {steps - 1}.",
             why="A deviation starts at a step of the run.",
@@ -286,11 +286,11 @@ def ended_by(
     *,
     folder: Path,
     statement: Statement,
-    spec: RunSpec,
+    spec: RunSpec | None,
     runs_dir: Path,
     receipts: Receipts,
 ) -> Verdict | None:
-    """Return the verdict of a forecast that was withdrawn or voided; None for any other."""
+    """Return the verdict of a forecast that was withdrawn or voided; None for any other. `spec` is None for an outside run."""
     for notice in notices:
         said = notice.sentence
         if notice.kind == "void":
@@ -308,11 +308,15 @@ def ended_by(
 
 
 def _too_late(
-    notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec, runs: Path, receipts: Receipts
+    notice: Notice, *, folder: Path, statement: Statement, spec: RunSpec | None, runs: Path, receipts: Receipts
 ) -> str | None:
     """Return what had happened before a withdrawal, so that it counts as missed; None if nothing had."""
     at = known_at(notice.at, f"{notice.name}/{NOTICE_NAME}", folder=folder, receipts=receipts)
-    if notice.document["target_steps_seen"] or is_present(folder / OUTCOME_NAME) or _had_begun(spec, runs=runs, at=at):
+    if (
+        notice.document["target_steps_seen"]
+        or is_present(folder / OUTCOME_NAME)
+        or (spec is not None and _had_begun(spec, runs=runs, at=at))
+    ):
         return "its run began"
     return "it was due" if statement.is_overdue(at=at) else None
 

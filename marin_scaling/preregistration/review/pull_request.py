@@ -35,7 +35,7 @@ from marin_scaling.preregistration.layout import (
 from marin_scaling.preregistration.log import Log, Receipts, extends, is_whole_log, log_path, parse_log, read_log, received_step
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
-from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
 from marin_scaling.preregistration.review.compare_trees import (
     BaseFault,
@@ -208,6 +208,8 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
         return
     if folder.name in logged_there(base, registry_dir=folder.parent).by_id:
         return  # the base had it, and its log records the digest
+    if is_outside_run(folder):
+        return  # no record of it is in a run store
     record = run_folder(runs_dir, answering_spec(folder)) / "record.json"
     raw = _file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
     if raw is not None:
@@ -339,7 +341,9 @@ def brought_runs(base: str, *, registry_dir: Path, runs_dir: Path) -> dict[Path,
 
 
 def answering_run(folder: Path, *, runs_dir: Path) -> str:
-    """Return the run that answers a preregistration, as `LADDER/RUN`."""
+    """Return the run that answers a preregistration, as `LADDER/RUN`; empty for an outside run."""
+    if is_outside_run(folder):
+        return ""
     return str(run_folder(runs_dir, answering_spec(folder)).relative_to(runs_dir))
 
 

@@ -18,6 +18,7 @@ from marin_scaling.markdown import cell, preformatted, table, without_root
 from marin_scaling.markdown import escape as markdown_escape
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.events.seal import read_seal
+from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
     NOTICE_NAME,
@@ -29,7 +30,7 @@ from marin_scaling.preregistration.layout import (
 )
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, known_at, own_receipts
 from marin_scaling.preregistration.outcome import State, Verdict
-from marin_scaling.preregistration.register import answering_spec
+from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.review.comment import escape, fault_parts, fitting
 from marin_scaling.preregistration.review.pull_request import Review, Reviewed, rehearsals
 from marin_scaling.preregistration.statement import Statement, moment_text
@@ -170,7 +171,8 @@ def of_other_choices(statement: Statement) -> Iterator[str]:
 
 def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
     """Return a warning about later notices; empty if there is none."""
-    known = is_present(each.folder / OUTCOME_NAME) or is_finished(runs_dir, answering_spec(each.folder))
+    known = is_present(each.folder / OUTCOME_NAME)
+    known = known or (not is_outside_run(each.folder) and is_finished(runs_dir, answering_spec(each.folder)))
     if known and any(name.endswith(f"-void/{NOTICE_NAME}") for name in each.added):
         return "**It is voided after its value was known**: ask why the condition was not noticed before."
     return ""
@@ -184,8 +186,9 @@ def measured_table(statement: Statement) -> str:
     protocol = {name: value for name, value in metric["protocol"].items() if name != "metric"}
     rows = {
         "run": f"{run['ladder']}, recipe {run['recipe']}",
-        "shape": _named(run["shape"]),
-        "size": f"{run['paramsTotal']:,} parameters, {run['tokens']:,} tokens, {cost}",
+        "assurance": ASSURANCE[run.get("assurance", "bound")],
+        "shape": _named(run["shape"] or recipe.get("described", {})),
+        "size": f"{run['paramsTotal']:,} parameters ({run['paramsActive']:,} active), {run['tokens']:,} tokens, {cost}",
         "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe["beyondLadder"].items()),
         "text": _named(recipe["data"]),
         "metric": f"{metric['name']} in {metric['unit']}; {_named(protocol)}",
@@ -314,8 +317,11 @@ _QUESTIONS = (
     "Is the interval wide enough, given the sensitivity table?",
     "Are the void conditions fair?",
     "Has the run not started yet? Where can this be checked?",
-    "Will marin-scale run launch it, or does its launch carry the digest below?",
 )
+_QUESTION = {
+    False: "Will marin-scale run launch it, or does its launch carry the digest below?",
+    True: "Does the named tracker belong to this lab, and can others read the log of its run?",
+}
 _SEALED_WORDS = (
     "Judge target, number and ladder when the forecast is revealed. Check now whether that day is soon enough, and whether "
     "this person has forecasts that were not revealed in time: each counts as missed."
@@ -428,12 +434,15 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecas
     yield _verdict_line(statement, reviewers=list(countersigners(path.name for path in each.folder.iterdir())))
     yield "\n".join(f"- {remark}" for remark in remarks(each, statement, known=known))
     yield measured_table(statement)
+    if statement.is_outside:
+        yield f"The outcome will be read from: {escape(_named(_document(each.folder / 'target.json')['outcome']))}"
     yield _beside_table(each.folder, statement, known=known)
     yield _figure(each.folder, statement)
     yield doubts_section(statement, shown=escape, heading="###")
     yield promise_section(statement, shown=escape, heading="###")
     yield _record(statement.predicate["registrant"], known=known)
-    yield "### Questions for a person\n\n" + "\n".join(f"- [ ] {question}" for question in _QUESTIONS)
+    questions = (*_QUESTIONS, _QUESTION[statement.is_outside])
+    yield "### Questions for a person\n\n" + "\n".join(f"- [ ] {question}" for question in questions)
     yield f"Digest of the statement, for the run's spec: `{statement.sha256}`"
 
 

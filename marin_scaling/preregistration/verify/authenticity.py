@@ -16,11 +16,20 @@ from marin_scaling.files import read_plain
 from marin_scaling.git import restored_by, restoring
 from marin_scaling.preregistration.events.amendment import Amendment, amendment_steps, verified_amendments
 from marin_scaling.preregistration.events.notice import Notice, notice_steps, verified_notices
+from marin_scaling.preregistration.events.observation import observation_step, verified_observation
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
 from marin_scaling.preregistration.events.timestamp import stamp_step, stamped_at
 from marin_scaling.preregistration.format import SUBJECT_FILES
-from marin_scaling.preregistration.ladder_records import holds_runs, ladder_step, require_declared, require_record
+from marin_scaling.preregistration.ladder_records import (
+    holds_runs,
+    ladder_step,
+    require_declared,
+    require_record,
+    table_step,
+)
 from marin_scaling.preregistration.layout import (
+    OBSERVATION_DIR,
+    OBSERVATION_NAME,
     OPENING_NAME,
     OUTCOME_NAME,
     ROOTS_NAME,
@@ -292,7 +301,10 @@ def _verified(opened: OpenedRegistration, *, trust: Trust, runs_dir: Path | None
     ]
     steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
     outcome = _outcome_of(opened)
-    steps += [_outcome_step(opened, outcome, runs_dir=runs_dir)] if outcome is not None else []
+    if statement.is_outside:
+        steps += _observation_steps(opened, outcome, trust=trust)
+    elif outcome is not None:
+        steps.append(_outcome_step(opened, outcome, runs_dir=runs_dir))
     if stamped:
         require_registrant_at(folder, allowed_signers=signers, at=min(stamped))
     steps += stamp_step(folder, moments=stamped, roots=roots)
@@ -351,7 +363,7 @@ def _added_later(names: Iterable[str]) -> set[str]:
 
 
 def _folders(names: Iterable[str]) -> set[str]:
-    return {*notice_names(names), *amendment_names(names)}
+    return {*notice_names(names), *amendment_names(names), *({OBSERVATION_DIR} & set(names))}
 
 
 def _is_unfinished(path: Path, *, required: Set[str]) -> bool:
@@ -406,12 +418,18 @@ def _derivation_step(opened: OpenedRegistration) -> VerifiedStep:
 
 
 def _binding_step(opened: OpenedRegistration) -> VerifiedStep:
+    if opened.statement.is_outside:
+        source = opened.subjects["target.json"]["outcome"]
+        evidence = f"tracked: {source['key']} of the run {source['run']} of {source['project']}; another trainer trains it"
+        return VerifiedStep(what="run", evidence=evidence, compared=False)
     run = f"{opened.subjects['target.json']['ladder']}/{opened.run_digest[:16]}"
     return VerifiedStep(what="run", evidence=f"only {run} can answer it; its seed follows from the statement")
 
 
 def _ladder_step(opened: OpenedRegistration, *, runs_dir: Path) -> VerifiedStep:
     ladder, where = opened.subjects["ladder.json"], opened.path("ladder.json")
+    if opened.statement.is_outside:
+        return table_step(ladder, where=where, root=runs_dir.absolute().parent)
     step = ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
     require_declared(opened.statement, opened.subjects, where=opened.path(STATEMENT_NAME), runs_dir=runs_dir)
     return step
@@ -422,6 +440,29 @@ def _outcome_of(opened: OpenedRegistration) -> dict[str, Any] | None:
         return None
     raw, name = opened.files[OUTCOME_NAME], opened.path(OUTCOME_NAME)
     return read_outcome(raw, statement=opened.statement, run=opened.run_digest, name=name)
+
+
+def _observation_steps(opened: OpenedRegistration, outcome: Mapping[str, Any] | None, *, trust: Trust) -> list[VerifiedStep]:
+    """Check the signed reading of an outside run's log, and that the outcome follows from it; no step before the outcome."""
+    folder = opened.folder
+    if outcome is None:
+        return []
+    if not is_present(folder / OBSERVATION_DIR):
+        refuse(
+            f"{opened.path(OUTCOME_NAME)} tells an outcome, and the folder {OBSERVATION_DIR} is missing",
+            fix=_RESTORE,
+        )
+    target = opened.subjects["target.json"]
+    observed = verified_observation(folder, statement=opened.statement, target=target, trust=trust)
+    found = sha256_hex(read_plain(folder / OBSERVATION_DIR / OBSERVATION_NAME))
+    for key, expected in (("value", observed["value"]), ("record_sha256", found)):
+        if outcome[key] != expected:
+            refuse(
+                f"{opened.path(OUTCOME_NAME)}: {key} is {outcome[key]!r}, and {OBSERVATION_DIR}/{OBSERVATION_NAME} says "
+                f"{expected!r}",
+                fix=_RESTORE,
+            )
+    return [observation_step(folder, observed, unit=opened.statement.predicate["metric"]["unit"])]
 
 
 def _outcome_step(opened: OpenedRegistration, outcome: Mapping[str, Any], *, runs_dir: Path | None) -> VerifiedStep:

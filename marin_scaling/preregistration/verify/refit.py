@@ -19,7 +19,8 @@ from marin_scaling.preregistration.statement import Statement, prediction_at, th
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:
-    from marin_scaling.forecast.forecast import Forecast
+    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.forecast.forecast import Forecast, Target
 
 TOLERANCE = 0.01
 """Largest difference of a quantile, sample, median or band as a share of the 90 % interval's width; of a parameter,
@@ -188,16 +189,27 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
-    from marin_scaling.forecast.forecast import forecast, samples, sensitivity
+    from marin_scaling.forecast.forecast import forecast_runs, samples_of, sensitivity
     from marin_scaling.forecast.report import forecast_document
 
     table = ladder_table(subjects["ladder.json"])
-    flops, unique_tokens = statement.predicate["targetRun"]["flops"], statement.unique_tokens
     result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
-    again = forecast(result, flops=flops, unique_tokens=unique_tokens)
+    target = _promised(statement, result)
+    (again,) = forecast_runs(result, [target])
     document = forecast_document(result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result))
-    losses = thinned(samples(result, flops=flops, unique_tokens=unique_tokens).tolist())
+    losses = thinned(samples_of(result, target).tolist())
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
+
+
+def _promised(statement: Statement, result: FitResult) -> Target:
+    """Return the forecast run: an outside run in its own size, a target of this tool as the compute-optimal run."""
+    from marin_scaling.forecast.forecast import Target, optimal_target
+
+    run = statement.predicate["targetRun"]
+    if statement.is_outside:
+        active = float(run["paramsActive"])
+        return Target(flops=run["flops"], params=float(run["paramsTotal"]), tokens=float(run["tokens"]), active_params=active)
+    return optimal_target(result, run["flops"], unique_tokens=statement.unique_tokens)
 
 
 def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> VerifiedStep:

@@ -14,7 +14,7 @@ from marin_scaling.cli.app import app
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
-from marin_scaling.forecast.inference import size_for_inference
+from marin_scaling.forecast.next_runs import size_for_inference
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.simulate import simulate_ladder
 

@@ -1,0 +1,328 @@
+"""Reading of an outside run's log: the named run and key, the value, digests of the files, and the reader's signature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from marin_scaling import __version__
+from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
+from marin_scaling.errors import StatementError, VerificationError, refuse
+from marin_scaling.files import read_bytes, read_plain
+from marin_scaling.preregistration.format import MOST_TOLERANCE, Principal
+from marin_scaling.preregistration.layout import (
+    OBSERVATION_DIR,
+    OBSERVATION_NAME,
+    OBSERVATION_SIGNATURE_NAME,
+)
+from marin_scaling.preregistration.log import Trust, known_at
+from marin_scaling.preregistration.outcome import OutcomeTool, VerifiedStep
+from marin_scaling.preregistration.registry import read_whole
+from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.printable import joined
+from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
+from marin_scaling.units import format_count
+from marin_scaling.untrusted_files import MOST_TABLE_BYTES
+
+if TYPE_CHECKING:
+    from marin_scaling.run.trackers import TrackedRun
+
+_PROMISED = ("tracker", "project", "run", "key")
+_ENDED = ("", "finished")
+"""States of a run whose last value is its outcome; files of results have none."""
+
+
+class LogFile(Part):
+    """A file of the log, by digest."""
+
+    name: Text
+    sha256: SHA256
+
+
+class ObservationFile(Part):
+    """The content of `observed/observed.json`."""
+
+    format_version: One
+    statement_sha256: SHA256
+    tracker: Text
+    project: Text
+    run: Text
+    key: Text
+    value: Positive | None
+    """last value of the key; null for a run that diverged"""
+    tokens: Positive | None
+    """trained tokens in the log; null if it has none"""
+    state: Text
+    started_at: Moment | None
+    """start of the run by its tracker; null if the log does not say"""
+    not_in_log: list[Literal["project", "run", "start", "state", "tokens"]]
+    """promised or checked things that the log does not have; `run` if the file's name is the only name"""
+    files: list[LogFile]
+    by: Principal
+    """person who read the log: the registrant or the resolver"""
+    read_at: Moment
+    tool: OutcomeTool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """Values of the named run in its log; `value` is None if it diverged, `tokens` and `started_at` if the log does not say."""
+
+    value: float | None
+    tokens: float | None
+    state: str
+    started_at: datetime | None
+    not_in_log: Sequence[str]
+    files: Mapping[str, str]
+
+
+def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]) -> Observation:
+    """Return what the log at these places (files, folders, `wandb:ENTITY/PROJECT`) says of the run that `target` names.
+
+    `VerificationError` lists every way in which the log is not that of the promised run.
+    """
+    from marin_scaling.run.trackers import read_tracked_runs
+
+    run = _named_run(target["outcome"], read_tracked_runs(*logs), where=joined(logs))
+    observation = _observed(target["outcome"], run, files=_digests(logs, run))
+    if faults := [*_faults(target, statement, observation, run)]:
+        raise VerificationError(
+            tuple(faults),
+            why="An outcome is the last value of the named key in the log of the promised run, once that has finished.",
+            fix="Name the log of that run when it has finished: --log PATH",
+        )
+    return observation
+
+
+def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
+    """Return the one run with the promised id or name."""
+    found = [run for run in runs if outcome["run"] in (run.id, run.name)]
+    if len(found) == 1:
+        return found[0]
+    names = joined(dict.fromkeys(f"{run.name} ({run.id})" if run.id else run.name for run in runs), most=8) or "none"
+    count = f"{len(found)} runs" if found else "no run"
+    raise VerificationError(
+        f"{where} has {count} with the id or name {outcome['run']!r}; its runs: {names}.",
+        why="The statement names the run whose log gives the outcome.",
+        fix="Name the log of that run alone: --log PATH",
+    )
+
+
+def _observed(outcome: Mapping[str, Any], run: TrackedRun, *, files: Mapping[str, str]) -> Observation:
+    from marin_scaling.run.columns import COLUMNS, aliases_of
+    from marin_scaling.run.import_runs import LoggedValues
+
+    values = LoggedValues(run)
+    own = values.spelling(outcome["key"])
+    if own is None:
+        near = [key for key in run.metrics if outcome["key"].rsplit("/", 1)[-1] in key] or [*run.metrics]
+        known = joined(near, most=8) or "no metrics"
+        raise VerificationError(
+            f"{run.source}: the run {run.name} has no value of {outcome['key']!r}; it has {known}.",
+            why="The statement names the key that gives the outcome; another one cannot be chosen afterwards.",
+            fix="Name the log that has this key: --log PATH",
+        )
+    keys = (outcome["tokens_key"],) if outcome["tokens_key"] else ("tokens", *aliases_of(COLUMNS["tokens"]))
+    if (value := values.number(own)) is None and not _is_diverged(values.exact[own]):
+        raise VerificationError(
+            f"{run.source}: {own} of the run {run.name} is {str(values.exact[own])[:40]!r}, not a number.",
+            fix="Name the log in which this key is the loss: --log PATH",
+        )
+    tokens = values.number(values.key(keys))
+    return Observation(
+        value=value,
+        tokens=tokens,
+        state=run.state,
+        started_at=run.started_at,
+        not_in_log=_not_in_log(run, tokens=tokens),
+        files=files,
+    )
+
+
+def _not_in_log(run: TrackedRun, *, tokens: float | None) -> list[str]:
+    known = {
+        "project": run.project,
+        "run": run.is_named,
+        "start": run.started_at,
+        "state": run.state,
+        "tokens": tokens,
+    }
+    return [name for name, value in known.items() if not value]
+
+
+def _is_diverged(value: object) -> bool:
+    """Return True for what loggers write for a loss that is no finite number."""
+    try:
+        return not math.isfinite(float(str(value)))
+    except ValueError:
+        return False
+
+
+def _digests(logs: Sequence[str], run: TrackedRun) -> dict[str, str]:
+    """Return digests of the log's files by name; of an online run, of its values as they were read."""
+    from marin_scaling.run.trackers import ONLINE, files_at
+
+    paths = [Path(log) for log in logs if not log.startswith(ONLINE)]
+    files = [file for path in paths for file in files_at(path)]
+    found = {path.name: sha256_hex(read_bytes(path, most_bytes=MOST_TABLE_BYTES)) for path in files}
+    if len(paths) < len(logs):
+        found[run.source] = sha256_hex(repr(sorted(run.metrics.items())).encode())
+    return found
+
+
+def _faults(target: Mapping[str, Any], statement: Statement, observation: Observation, run: TrackedRun) -> Iterator[str]:
+    from marin_scaling.run.import_runs import LoggedValues
+
+    project, tracker = target["outcome"]["project"], target["outcome"]["tracker"]
+    if run.kind != tracker:
+        yield f"{run.source}: the log is of the kind {run.kind}, and the tracker {tracker} was promised."
+    if run.project and project.rsplit("/", 1)[-1] != run.project.rsplit("/", 1)[-1]:
+        yield f"{run.source}: the run {run.name} is of the project {run.project}, and {project} was promised."
+    if run.state not in _ENDED and (observation.value is not None or run.state == "running"):
+        yield f"{run.source}: the run {run.name} has the state {run.state}: it has not finished."
+    own = LoggedValues(run).spelling(target["outcome"]["key"]) or ""
+    at, end = run.last_steps.get(own), max(run.last_steps.values(), default=0.0)
+    if at is not None and at < (1 - MOST_TOLERANCE) * end:
+        yield f"{run.source}: {own} was logged last at step {at:g}, and the log ends at step {end:g}: the end has no value."
+    yield from _differences(target, statement, observation, where=run.source)
+
+
+def _differences(target: Mapping[str, Any], statement: Statement, observation: Observation, *, where: str) -> Iterator[str]:
+    """Yield differences of the size and the start from the promise."""
+    tokens, began = observation.tokens, observation.started_at
+    if tokens is not None and abs(tokens / target["tokens"] - 1) > MOST_TOLERANCE and observation.value is not None:
+        yield (
+            f"{where}: the run has {format_count(tokens)} tokens, and {format_count(target['tokens'])} were promised "
+            f"({tokens:.6g}, {target['tokens']:.6g}; {MOST_TOLERANCE:.0%} is allowed)."
+        )
+    if began is not None and began < statement.created_at:
+        yield f"{where}: the run began at {moment_text(began)}, before the statement of {moment_text(statement.created_at)}."
+    metric = statement.predicate["metric"]
+    low, high = metric["support"]
+    if observation.value is not None and not low < observation.value < high:
+        yield f"{where}: {observation.value:g} is no {metric['name']}, which lies in {low:g} to {high:g}."
+
+
+def observation_document(
+    observation: Observation, *, statement: Statement, target: Mapping[str, Any], by: str, at: datetime
+) -> bytes:
+    """Return the bytes of `observed.json`."""
+    began = observation.started_at
+    document = {
+        "format_version": 1,
+        "statement_sha256": statement.sha256,
+        **{key: target["outcome"][key] for key in _PROMISED},
+        "value": observation.value,
+        "tokens": observation.tokens,
+        "state": observation.state,
+        "started_at": None if began is None else moment_text(began),
+        "not_in_log": list(observation.not_in_log),
+        "files": [{"name": name, "sha256": digest} for name, digest in sorted(observation.files.items())],
+        "by": by,
+        "read_at": moment_text(at),
+        "tool": {"name": "marin-scaling", "version": __version__},
+    }
+    check_document(document, ObservationFile, name=OBSERVATION_NAME)
+    return dump_canonical(document)
+
+
+def require_may_observe(statement: Statement, principal: str) -> None:
+    """Raise `StatementError` unless this person is the registrant or the resolver."""
+    able = (statement.predicate["registrant"], statement.predicate["resolution"]["resolver"])
+    if principal not in able:
+        people = joined(dict.fromkeys(able))
+        raise StatementError(
+            f"{principal} is neither the registrant nor the resolver of {statement.predicate['id']} ({people}).",
+            why="The statement names who reads the outcome.",
+            fix="Let one of them sign: --as NAME --key KEY",
+        )
+
+
+def verified_observation(folder: Path, *, statement: Statement, target: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
+    """Return the content of the signed reading in `folder`; `VerificationError` unless it is sound and about this promise."""
+    place = folder / OBSERVATION_DIR
+    path, signature = place / OBSERVATION_NAME, place / OBSERVATION_SIGNATURE_NAME
+    files = read_whole(place, names=(OBSERVATION_NAME, OBSERVATION_SIGNATURE_NAME))
+    raw = files[OBSERVATION_NAME]
+    document: dict[str, Any] = load_canonical(raw, name=str(path))
+    check_document(document, ObservationFile, name=str(path))
+    read_at = parse_moment(document["read_at"])
+    name = f"{OBSERVATION_DIR}/{OBSERVATION_NAME}"
+    moments = [read_at, known_at(read_at, name, folder=folder, receipts=trust.receipts)]
+    require_signed(
+        raw,
+        signature=files[OBSERVATION_SIGNATURE_NAME],
+        path=signature,
+        principal=document["by"],
+        moments=moments,
+        allowed_signers=trust.allowed_signers,
+    )
+    _require_promised(document, statement, target, where=str(path), read_at=read_at)
+    return document
+
+
+def read_observation(folder: Path) -> dict[str, Any]:
+    """Return the content of a verified reading."""
+    path = folder / OBSERVATION_DIR / OBSERVATION_NAME
+    document: dict[str, Any] = load_canonical(read_plain(path), name=str(path))
+    return document
+
+
+def _require_promised(
+    document: Mapping[str, Any], statement: Statement, target: Mapping[str, Any], *, where: str, read_at: datetime
+) -> None:
+    if document["statement_sha256"] != statement.sha256:
+        _refuse(where, "it is about another statement")
+    for key in _PROMISED:
+        if document[key] != target["outcome"][key]:
+            _refuse(where, f"its {key} is {document[key]!r}, and {target['outcome'][key]!r} was promised")
+    if document["by"] not in (statement.predicate["registrant"], statement.predicate["resolution"]["resolver"]):
+        _refuse(where, f"{document['by']} is neither its registrant nor its resolver")
+    if read_at < statement.created_at:
+        _refuse(where, f"it was read at {document['read_at']}, before the statement was made")
+    if document["state"] not in _ENDED and (document["value"] is not None or document["state"] == "running"):
+        _refuse(where, f"its run has the state {document['state']!r}, not finished")
+    began = None if document["started_at"] is None else parse_moment(document["started_at"])
+    lacking = {"start": began, "state": document["state"], "tokens": document["tokens"]}
+    if missing := [name for name, value in lacking.items() if (not value) != (name in document["not_in_log"])]:
+        _refuse(where, f"not_in_log contradicts its {missing[0]}")
+    observation = Observation(
+        value=document["value"],
+        tokens=document["tokens"],
+        state=document["state"],
+        started_at=began,
+        not_in_log=document["not_in_log"],
+        files={},
+    )
+    if faults := [*_differences(target, statement, observation, where=where)]:
+        _refuse("", faults[0].removesuffix("."))
+
+
+def _refuse(where: str, reason: str) -> NoReturn:
+    refuse(
+        f"{where}: {reason}".removeprefix(": "),
+        fix="Restore the folder from version control; a reading of another run is no outcome.",
+    )
+
+
+def observation_step(folder: Path, document: Mapping[str, Any], *, unit: str) -> VerifiedStep:
+    """Return the step of a verified reading."""
+    value = "diverged" if document["value"] is None else f"{document['value']:.6g} {unit}"
+    key = fingerprint_at(folder / OBSERVATION_DIR / OBSERVATION_SIGNATURE_NAME)
+    lacking = "".join(f"; {each}" for each in not_checked(document))
+    evidence = f"{value}, read by {document['by']} with {key} from the log of {document['run']}{lacking}"
+    return VerifiedStep(what="observed", evidence=evidence, compared=not lacking)
+
+
+_WORDS = {"run": "name of the run", "start": "start of the run"}
+
+
+def not_checked(document: Mapping[str, Any]) -> list[str]:
+    """Return in words what the log of a verified reading does not have, so that it was not checked."""
+    names = [_WORDS.get(name, name) for name in document["not_in_log"]]
+    return [f"not in its log, so not checked: {joined(names)}"] if names else []

@@ -1,0 +1,362 @@
+"""Outside runs: sign the forecast of any trainer's run from a table of runs, and record its outcome from its log.
+
+The level of assurance is `tracked`: the run, its tracker and the key of its loss are named in advance. No digest binds them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+from pydantic import Field, StringConstraints
+
+from marin_scaling import __version__
+from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.errors import LadderFileError, StatementError, UsageError
+from marin_scaling.files import publish_folder, read_bytes, write_once
+from marin_scaling.ladder.config import Promise
+from marin_scaling.preregistration.events.notice import require_not_ended
+from marin_scaling.preregistration.events.observation import (
+    observation_document,
+    observe,
+    require_may_observe,
+    verified_observation,
+)
+from marin_scaling.preregistration.format import METRICS, OUTSIDE, OutcomeSource, OutsideEvaluation, OutsideTarget
+from marin_scaling.preregistration.layout import (
+    _SLUG,
+    OBSERVATION_DIR,
+    OBSERVATION_NAME,
+    OBSERVATION_SIGNATURE_NAME,
+    OUTCOME_NAME,
+)
+from marin_scaling.preregistration.log import write_down
+from marin_scaling.preregistration.outcome import Verdict, outcome_document
+from marin_scaling.preregistration.preregister import OnMessage, documented, require_policy, unknown_people, unsaid
+from marin_scaling.preregistration.register import USUAL_TERM, Evidence, Registration, preregister_target
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
+from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
+from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
+from marin_scaling.preregistration.verdict import check
+from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
+from marin_scaling.preregistration.verify.rules import policy_steps
+from marin_scaling.printable import joined
+from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
+from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
+from marin_scaling.yaml_config import read_part
+
+if TYPE_CHECKING:
+    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.run.table import ReadingChoices, RunTable
+
+
+_ODD = 0.2
+"""Largest relative difference of stated FLOPs from the table's without a warning."""
+
+
+class TargetFile(Part):
+    """An outside run to forecast: its size, its measurement, and where its outcome will be read."""
+
+    name: Annotated[str, StringConstraints(pattern=f"^{_SLUG.pattern}$")]
+    """Name of the forecast after its date; lower-case letters, digits and hyphens."""
+    params: float = Field(gt=0)
+    """All parameters."""
+    active_params: float | None = Field(default=None, gt=0)
+    """Parameters that a token passes; default: all."""
+    tokens: float = Field(gt=0)
+    """Trained tokens."""
+    flops: float = Field(gt=0)
+    """Training FLOPs, counted as in the table."""
+    flops_convention: Reason
+    """Convention of these FLOPs, such as `6 x active parameters x tokens`."""
+    metric: str
+    """Metric of the loss: bits_per_byte, nats_per_token or paloma_macro_loss_nats."""
+    evaluation: Reason
+    """Texts and settings of the evaluation."""
+    data: Reason
+    """Training data and its mix."""
+    trainer: Reason
+    """Trainer and its version."""
+    schedule: Reason
+    """Schedule of the learning rate, with its phases."""
+    planned_start: datetime.date
+    """First day of the run; today or later."""
+    outcome: OutcomeSource
+    """Tracker, project, run and key from which the outcome will be read."""
+    promise: Promise = Promise()
+    """Declarations, as in a ladder file."""
+
+    def target(self) -> OutsideTarget:
+        """Return the content of `target.json`; `StatementError` for a metric without a unit."""
+        if self.metric not in METRICS:
+            raise StatementError(f"The metric {self.metric!r} has no unit here.", fix=f"Use one of: {', '.join(METRICS)}.")
+        described = {"trainer": self.trainer, "schedule": self.schedule, "planned_start": f"{self.planned_start}"}
+        return OutsideTarget(
+            format_version=1,
+            ladder=self.name,
+            role=OUTSIDE,
+            recipe=OUTSIDE,
+            budget_flops=self.flops,
+            flops=self.flops,
+            flops_convention=self.flops_convention,
+            params=round(self.params),
+            active_params=round(self.active_params or self.params),
+            tokens=round(self.tokens),
+            data={"source": self.data, "digest": sha256_hex(self.data.encode())},
+            evaluation=OutsideEvaluation(metric=self.metric, described=self.evaluation),
+            described=described,
+            outcome=self.outcome,
+        )
+
+
+def _refused(lines: str | tuple[str, ...]) -> LadderFileError:
+    return LadderFileError(
+        lines,
+        why="A target file describes one outside run, so that its outcome can be recognized later.",
+        fix="Correct these keys. No forecast was signed.",
+    )
+
+
+def read_target_file(path: Path) -> TargetFile:
+    """Read the target of an outside run; `LadderFileError` names every fault with its line."""
+    return read_part(Path(path), TargetFile, noun="a target", refused=_refused)
+
+
+def preregister_table(
+    table: Path | str,
+    target: TargetFile | Path | str,
+    *,
+    swept: str = "auto",
+    registry: Path | str = REGISTRY,
+    key: Path | str | None = None,
+    signer: str | None = None,
+    slug: str | None = None,
+    on_message: OnMessage = print,
+    **choices: Unpack[ReadingChoices],
+) -> Registration:
+    """Forecast an outside run from the runs in a table, and register the signed forecast.
+
+    `table` is a file below the current folder, `choices` and `swept` are those of `ms.load_runs` and `ms.fit`, and both are
+    signed with the file's digest. `key`, `signer` and `slug` are as in `ms.preregister`. `RunTableError` for a bad table or a
+    size that contradicts its FLOPs; `UsageError`, `StatementError` or `SigningError` if the forecast cannot be registered.
+    """
+    wanted, registry = target if isinstance(target, TargetFile) else read_target_file(Path(target)), Path(registry)
+    evidence = forecast_outside(table, wanted, swept=swept, on_message=on_message, **choices)
+    principal = require_registrable(wanted, registry=registry, signer=signer, on_message=on_message)
+    signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
+    on_message(f"signing as {principal}; {signing_key.note}")
+    made = preregister_target(
+        evidence,
+        registry_dir=registry,
+        key=signing_key,
+        principal=principal,
+        slug=slug or wanted.name,
+        created_at=datetime.datetime.now(datetime.UTC),
+        promise=wanted.promise,
+        ladder_rule=f"all runs of {Path(table).as_posix()} as read with the signed choices, except those listed as excluded",
+    )
+    if made.added_signer:
+        on_message(made.added_signer)
+    on_message(f"Signed and registered: {made.folder}")
+    return made
+
+
+def require_registrable(target: TargetFile, *, registry: Path, signer: str | None, on_message: OnMessage = print) -> str:
+    """Refuse a run that was to begin before today, or a forecast against the registry's policy; return the signer's name."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    if target.planned_start < today:
+        raise StatementError(
+            f"planned_start of {target.name} is {target.planned_start}, and today is {today}.",
+            why="A forecast must be made before its run.",
+            fix="Correct planned_start, or forecast the next run.",
+        )
+    if target.promise.due is not None and target.promise.due <= target.planned_start:
+        raise StatementError(
+            f"promise.due of {target.name} is {target.promise.due}, and its planned_start {target.planned_start}.",
+            fix="Give the run the time that it takes: a later promise.due.",
+        )
+    principal = find_principal(signer)
+    require_policy(target.promise, registry=registry, principal=principal)
+    for warning in unknown_people(target.promise, registry=registry, principal=principal):
+        on_message(warning)
+    return principal
+
+
+def forecast_outside(
+    table: Path | str,
+    target: TargetFile,
+    *,
+    swept: str = "auto",
+    on_message: OnMessage = print,
+    **choices: Unpack[ReadingChoices],
+) -> Evidence:
+    """Fit the runs of a table and forecast an outside run; pass the results and warnings to `on_message`."""
+    from marin_scaling.fitting.fit import fit
+    from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
+    from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
+    from marin_scaling.printable import wrapped
+    from marin_scaling.run.table import read_run_table
+
+    promised, source = target.target(), _source(Path(table), swept=swept, choices=choices)
+    result = fit(_in_metric(read_run_table(Path(table), **choices), target), swept=swept)
+    _require_active(result, target)
+    active = target.active_params or target.params
+    size = WantedRun(params=target.params, tokens=target.tokens, active_params=active)
+    (run,) = target_runs(result, WantedRuns(runs=(size,), swept=False))
+    doubts = _doubts_of_flops(target, cost=run.flops)
+    run = replace(run, flops=target.flops)
+    on_message(f"{promise_text(target)}\n")
+    tested = backtest_of_fit(result)
+    document, losses = documented(result, tested, target=run, on_message=on_message)
+    doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
+    if target.promise.void_if and target.promise.resolver is None:
+        doubts.append("promise.void_if has no effect: only a promise.resolver who is someone else can declare a forecast void")
+    for doubt in doubts:
+        on_message(wrapped(f"warning: {doubt}"))
+    recipe = {"recipe": OUTSIDE, "numbers": [], "constants": []}
+    return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=promised, source=source)
+
+
+def promise_text(target: TargetFile) -> str:
+    """Return what is promised of an outside run: where its outcome will be read, its start, its due day."""
+    source, due = target.outcome, target.promise.due or f"{USUAL_TERM.days} days after the signature"
+    lines = [
+        f"outside run {target.name}: {source.key} of the run {source.run} in {source.project} ({source.tracker})",
+        f"  planned start {target.planned_start}, due {due}",
+        *(f"  void if {each}" for each in target.promise.void_if),
+    ]
+    return "\n".join(lines)
+
+
+def _require_active(result: FitResult, target: TargetFile) -> None:
+    from marin_scaling.fitting.combined_law import sparsity_of
+    from marin_scaling.forecast.targets import DENSE
+
+    if target.active_params is None and (sparsity := sparsity_of(result.frame)) > DENSE:
+        raise StatementError(
+            f"{target.name} has no active_params, and the models of the table have {sparsity:.3g} parameters for each active "
+            "one.",
+            why="Loss and FLOPs of a sparse model follow from the parameters that a token passes.",
+            fix="Add active_params to the target file; for a dense model the same number as params.",
+        )
+
+
+def _doubts_of_flops(target: TargetFile, *, cost: float) -> list[str]:
+    """Return a warning if the stated FLOPs differ from those that the table gives; `StatementError` if they contradict."""
+    from marin_scaling.forecast.targets import OFF_COST
+
+    ratio, active = target.flops / cost, target.active_params or target.params
+    said = (
+        f"flops of {target.name} is {target.flops:.3g}; by the table, {active:.3g} active parameters and {target.tokens:.3g} "
+        f"tokens cost {cost:.3g}"
+    )
+    if not 1 / OFF_COST <= ratio <= OFF_COST:
+        raise StatementError(
+            f"{said}.",
+            why="FLOPs follow from parameters and tokens, by the convention of the table.",
+            fix="Correct flops, params, active_params or tokens in the target file.",
+        )
+    return [f"{said} ({ratio:.3g}x)"] if abs(ratio - 1) > _ODD else []
+
+
+def _in_metric(table: RunTable, target: TargetFile) -> RunTable:
+    """Return the table in the target's metric; `UsageError` if its column of losses is of another one."""
+    if table.metric in METRICS and table.metric != target.metric:
+        raise UsageError(
+            f"The loss of {table.source} is {table.metric}, and the target's metric is {target.metric}.",
+            why="A forecast and its outcome are of one metric.",
+            fix="Choose the column of the target's metric: --column loss=NAME, or correct the target's metric.",
+        )
+    return replace(table, metric=target.metric)
+
+
+def _source(path: Path, *, swept: str, choices: ReadingChoices) -> dict[str, Any]:
+    """Return the table's path, digest and choices for the statement; `UsageError` for a file elsewhere."""
+    name = path.as_posix()
+    if path.is_dir():
+        raise UsageError(
+            f"{path} is a folder, not a table.",
+            fix=f"Write its runs to a file: marin-scale table {path} --out runs.csv; or preregister the target of its ladder "
+            "file: marin-scale preregister LADDER.yaml",
+        )
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise UsageError(
+            f"{path} is no path below this folder of letters, digits and ._+-.",
+            why="The statement names the table by its path, so that others find it.",
+            fix="Go to the root of the repository, copy the table into it, and name it there: --table tables/runs.csv",
+        )
+    kept = {
+        key: sorted(value) if isinstance(value, set | tuple | frozenset) else value for key, value in choices.items() if value
+    }
+    chosen = kept if swept == "auto" else {**kept, "swept": swept}
+    return {"path": name, "sha256": sha256_hex(read_bytes(path, most_bytes=MOST_TABLE_BYTES)), "choices": chosen}
+
+
+def record_outcome(
+    registration: Path | str | Registration,
+    *logs: str,
+    registry: Path | str = REGISTRY,
+    key: Path | str | None = None,
+    signer: str | None = None,
+    on_message: OnMessage = print,
+) -> Verdict:
+    """Read the outcome of an outside run from its log, sign the reading, and return the verdict.
+
+    `logs` are files, folders, or `wandb:ENTITY/PROJECT`, read as by `marin-scale import`. The registrant or the resolver signs.
+    `VerificationError` lists every way in which the log is not that of the promised run; nothing is written then.
+    """
+    folder = one_folder(str(getattr(registration, "folder", registration)), registry=Path(registry))
+    verified = verify_folder(folder, allowed_signers=signers_path(folder))
+    if not isinstance(verified, Verified) or not verified.statement.is_outside:
+        raise UsageError(
+            f"{folder.name} does not forecast an outside run.",
+            fix=f"Compare it with its run: marin-scale check {folder.name}",
+        )
+    require_not_ended(folder)
+    policy_steps(verified)
+    if verified.outcome is not None:
+        raise UsageError(
+            f"{folder.name} has its outcome already, checked at {verified.outcome['checked_at']}; {joined(logs)} was not read.",
+            why="An outcome is read once, so that no later log can replace it.",
+            fix=f"See it: marin-scale check {folder.name}",
+        )
+    if not is_present(folder / OBSERVATION_DIR):
+        _observe(verified, logs, key=None if key is None else Path(key).expanduser(), signer=signer, on_message=on_message)
+    now = datetime.datetime.now(datetime.UTC)
+    if not is_present(folder / OUTCOME_NAME):
+        write_once(folder / OUTCOME_NAME, dump_canonical(_outcome(verified, at=now)))
+    write_down(folder.parent, at=now)
+    return check(folder, registry=registry)
+
+
+def _observe(verified: Verified, logs: Sequence[str], *, key: Path | None, signer: str | None, on_message: OnMessage) -> None:
+    """Sign a reading of the log and publish it beside the statement."""
+    folder, statement, target = verified.folder, verified.statement, verified.subjects["target.json"]
+    principal, now = find_principal(signer), datetime.datetime.now(datetime.UTC)
+    require_may_observe(statement, principal)
+    observation = observe(target, statement, logs)
+    signing_key = find_signing_key(key)
+    require_may_sign(signers_path(folder), principal=principal, key=signing_key.public_key, namespace=NAMESPACE, at=now)
+    raw = observation_document(observation, statement=statement, target=target, by=principal, at=now)
+    files = {OBSERVATION_NAME: raw, OBSERVATION_SIGNATURE_NAME: signing_key.sign(raw)}
+    publish_folder(folder / OBSERVATION_DIR, files)
+    on_message(f"signing as {principal}; {signing_key.note}")
+
+
+def _outcome(verified: Verified, *, at: datetime.datetime) -> Mapping[str, Any]:
+    """Return the content of `outcome.json` from the signed reading."""
+    folder, target = verified.folder, verified.subjects["target.json"]
+    observed = verified_observation(folder, statement=verified.statement, target=target, trust=verified.trust)
+    return outcome_document(
+        verified.statement,
+        value=observed["value"],
+        run=verified.run_digest,
+        record_sha256=sha256_hex(read_bytes(folder / OBSERVATION_DIR / OBSERVATION_NAME)),
+        checked_at=at,
+        tool_version=__version__,
+    )

@@ -1,0 +1,82 @@
+"""An outside run: a table of runs of a known law, the run to forecast, its signed forecast, and logs that answer it or not."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from marin_scaling.laws import SurfaceLaw, surface_loss
+from marin_scaling.preregistration.outside import preregister_table
+from marin_scaling.run.simulate import simulate_ladder
+
+PRINCIPAL = "ada@example.org"
+LAW = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
+RUN, KEY = "hero-1", "eval/paloma/macro_loss"
+PARAMS, TOKENS = 1e9, 2e10
+LOSS = float(surface_loss(LAW, params=PARAMS, tokens=TOKENS))
+
+
+def day(days: int) -> str:
+    """A day so many days from now."""
+    return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}"
+
+
+def target(**changes: Any) -> dict[str, Any]:
+    """The content of a target file; a change of None leaves the key out."""
+    document = {
+        "name": "hero",
+        "params": PARAMS,
+        "tokens": TOKENS,
+        "flops": 6 * PARAMS * TOKENS,
+        "flops_convention": "6 x parameters x tokens",
+        "metric": "nats_per_token",
+        "evaluation": "macro average over the held-out sets",
+        "data": "web mix of October",
+        "trainer": "MaxText",
+        "schedule": "WSD, decay over the last fifth",
+        "planned_start": day(30),
+        "outcome": {"tracker": "csv", "project": "lab/hero", "run": RUN, "key": KEY},
+        "promise": {"due": day(200)},
+        **changes,
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def write_files(root: Path, **changes: Any) -> None:
+    """Put the table, the target file and a private key into `root`."""
+    table = simulate_ladder(LAW, budgets_flops=[1e18, 3e18, 1e19, 3e19], sizes_per_budget=5, noise=0.002, seed=0)
+    table.frame[["run", "flops", "params", "tokens", "loss"]].to_csv(root / "runs.csv", index=False)
+    (root / "hero.yaml").write_text(yaml.safe_dump(target(**changes)))
+    raw = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    (root / "key").write_bytes(raw)
+    (root / "key").chmod(0o600)
+
+
+def register_outside(root: Path, **changes: Any) -> Path:
+    """The folder of the signed forecast in `root`."""
+    write_files(root, **changes)
+    with contextlib.chdir(root):
+        made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=lambda _: None)
+    return root / made.folder
+
+
+def write_log(root: Path, *, run: str = RUN, key: str = KEY, loss: object = LOSS, tokens: float | None = TOKENS) -> Path:
+    """A history of the run: a table of steps, with the last value at the end."""
+    path = root / "log.csv"
+    counted = "" if tokens is None else ",throughput/total_tokens"
+    lines = [f"run,_step,{key}{counted}"]
+    lines += [f"{run},{step},{value}{'' if tokens is None else f',{done:.0f}'}" for step, value, done in _steps(loss, tokens)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _steps(loss: object, tokens: float | None) -> list[tuple[int, object, float]]:
+    return [(100, 4.0, (tokens or 0) / 2), (200, loss, tokens or 0)]

@@ -1,0 +1,266 @@
+"""Outside runs: a forecast signed from a table, and an outcome read from the log of the run that was named in advance."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_log
+
+from marin_scaling.errors import (
+    LadderFileError,
+    MarinScalingError,
+    StatementError,
+    UsageError,
+    VerificationError,
+)
+from marin_scaling.preregistration.outcome import State
+from marin_scaling.preregistration.outside import preregister_table, record_outcome
+from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.verdict import check
+from marin_scaling.preregistration.verification import verify
+from marin_scaling.scoring import score
+
+
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a signed forecast; tests change copies."""
+    root = tmp_path_factory.mktemp("registered")
+    register_outside(root)
+    return root
+
+
+@pytest.fixture
+def root(registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it as the current folder."""
+    shutil.copytree(registered, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(root: Path) -> Path:
+    """The folder of the forecast."""
+    return next((root / "preregistrations").glob("*-hero"))
+
+
+def made(place: Path) -> str:
+    place.mkdir()
+    return str(place)
+
+
+def record(folder: Path, log: Path | str):
+    return record_outcome(folder, str(log), key="key", signer=PRINCIPAL, on_message=lambda _: None)
+
+
+def register(**choices):
+    return preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=lambda _: None, **choices)
+
+
+def test_the_forecast_is_that_of_the_stated_size(folder: Path) -> None:
+    """Not of the compute-optimal run of its FLOPs; the law's own value is in the 90 % interval."""
+    statement = read_registration(folder)
+    assert statement.predicate["targetRun"]["paramsTotal"] == 10**9
+    assert statement.quantiles[0.05] < LOSS < statement.quantiles[0.95]
+
+
+def test_everything_verifies_and_the_refit_gives_the_quantiles(folder: Path) -> None:
+    """Signature, files, table, fit; the assurance of the run is stated and not compared."""
+    steps = {step.what: step for step in verify(folder).steps}
+    assert all(steps[what].compared for what in ("signature", "subjects", "forecast", "fit", "ladder"))
+    assert not steps["run"].compared
+    assert "tracked" in steps["run"].evidence
+
+
+def test_the_choices_of_reading_are_signed_and_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table with other names and a second group verifies from the file itself."""
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    runs = pd.read_csv("runs.csv").rename(columns={"loss": "eval/x"}).assign(mix="web")
+    pd.concat([runs, runs.assign(mix="code", **{"eval/x": runs["eval/x"] * 0.8})]).to_csv("runs.csv", index=False)
+    made = register(columns={"loss": "eval/x"}, where={"mix": "web"})
+    source = json.loads((made.folder / "ladder.json").read_bytes())["source"]
+    assert source["choices"] == {"columns": {"loss": "eval/x"}, "where": {"mix": "web"}}
+    assert next(step for step in verify(made).steps if step.what == "ladder").compared
+
+
+def test_without_the_table_the_ladder_is_not_compared(folder: Path) -> None:
+    """The statement's own rows are still fitted again."""
+    Path("runs.csv").unlink()
+    steps = {step.what: step for step in verify(folder).steps}
+    assert not steps["ladder"].compared
+    assert steps["fit"].compared
+
+
+def test_the_outcome_is_the_last_value_of_the_named_key(folder: Path, root: Path) -> None:
+    """With the scores of the signed quantiles against it."""
+    assert check(folder).state is State.PENDING
+    verdict = record(folder, write_log(root))
+    assert verdict.state is State.HELD
+    assert verdict.outcome["value"] == pytest.approx(LOSS)
+    expected = score(read_registration(folder).quantiles, observed=verdict.outcome["value"], asymptote=None)
+    assert verdict.outcome["scores"]["crps"] == pytest.approx(expected.crps)
+    assert check(folder).state is State.HELD
+    assert {step.what for step in verify(folder).steps} >= {"observed", "log"}
+
+
+def test_an_outcome_is_read_once(folder: Path, root: Path) -> None:
+    """A second log is refused before it is read."""
+    first = record(folder, write_log(root)).outcome
+    with pytest.raises(UsageError, match="was not read"):
+        record(folder, write_log(root, loss=LOSS * 1.5))
+    assert check(folder).outcome == first
+
+
+def test_a_reading_that_was_interrupted_is_finished(folder: Path, root: Path) -> None:
+    """With the reading signed and the outcome not yet written, the next command writes that outcome."""
+    first = record(folder, write_log(root)).outcome["value"]
+    (folder / "outcome.json").unlink()
+    log = folder.parent / "log.jsonl"
+    log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+    assert record(folder, "gone.csv").outcome["value"] == first
+
+
+def test_a_run_that_diverged_is_a_miss(folder: Path, root: Path) -> None:
+    """Its last loss is no number."""
+    folder = register_outside(root, outcome={**target()["outcome"], "tracker": "levanter", "run": f"{RUN}-2"}, name="second")
+    events = [
+        {"event": "hparams", "hparams": {"trainer/id": f"{RUN}-2"}},
+        {"event": "log", "step": 100, "metrics": {KEY: 4.0}},
+        {"event": "log", "step": 200, "metrics": {KEY: float("nan")}},
+        {"event": "finish", "summary": {}},
+    ]
+    log = root / "tracker.jsonl"
+    log.write_text("".join(json.dumps({"tracker": "json_logger", **event}) + "\n" for event in events))
+    verdict = record(folder, log)
+    assert verdict.state is State.MISSED
+    assert verdict.outcome["status"] == "diverged"
+
+
+def test_a_log_without_tokens_is_taken_and_said(folder: Path, root: Path) -> None:
+    """The step of the reading is then not compared."""
+    record(folder, write_log(root, tokens=None))
+    step = next(step for step in verify(folder).steps if step.what == "observed")
+    assert not step.compared
+    assert "tokens" in step.evidence
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"run": "another"}, "another"),
+        ({"key": "eval/other_loss"}, "eval/paloma/macro_loss"),
+        ({"tokens": TOKENS / 2}, "10.0B"),
+        ({"loss": 51.0}, "51"),
+        ({"loss": "broken"}, "broken"),
+        ({"loss": ""}, "step 100"),
+    ],
+)
+def test_the_log_of_another_run_is_refused(folder: Path, root: Path, changes: dict, named: str) -> None:
+    """Another run, key, number of tokens or kind of value, or none at the end; nothing is written."""
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(MarinScalingError) as refusal:
+        record(folder, write_log(root, **changes))
+    assert named in str(refusal.value)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_run_of_wandb_is_read_with_its_id_start_and_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written by W&B itself, into a folder with links and logs of its own; only the state of an offline file is in doubt."""
+    wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = register_outside(root, name="tracked", outcome={"tracker": "wandb", "project": "hero", "run": "w1", "key": KEY})
+    before = wandb.init(project="other", id="w1", name="a name", dir=made(root / "before"), mode="offline")
+    before.log({KEY: LOSS, "throughput/total_tokens": TOKENS}, step=9)
+    before.finish()
+    with pytest.raises(VerificationError, match="other"):
+        record(folder, root / "before")
+    run = wandb.init(project="hero", id="w1", name="a name", dir=made(root / "own"), mode="offline")
+    run.log({KEY: 4.0, "throughput/total_tokens": TOKENS / 2}, step=5)
+    run.log({KEY: LOSS, "throughput/total_tokens": TOKENS}, step=9)
+    run.finish()
+    assert record(folder, root / "own").outcome["value"] == pytest.approx(LOSS)
+    assert next(step for step in verify(folder).steps if step.what == "observed").compared
+
+
+def test_only_the_registrant_and_the_resolver_read_an_outcome(folder: Path, root: Path) -> None:
+    """The statement names both."""
+    with pytest.raises(StatementError):
+        record_outcome(folder, str(write_log(root)), key="key", signer="eve@example.org", on_message=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"planned_start": "2020-01-01"}, StatementError),
+        ({"promise": {"due": day(20)}}, StatementError),
+        ({"metric": "accuracy"}, StatementError),
+        ({"flops": 1e19}, StatementError),
+        ({"params": -1}, LadderFileError),
+        ({"outcome": {"tracker": "csv", "project": "lab/hero", "run": "hero-1"}}, LadderFileError),
+        ({"trainer": None}, LadderFileError),
+    ],
+)
+def test_a_target_that_cannot_be_promised_is_refused(
+    root: Path, tmp_path_factory: pytest.TempPathFactory, changes: dict, error: type[MarinScalingError]
+) -> None:
+    """Before anything is written."""
+    place = tmp_path_factory.mktemp("refused")
+    write_files(place, **changes)
+    with contextlib.chdir(place), pytest.raises(error):
+        register()
+    assert not (place / "preregistrations").exists()
+
+
+def test_all_faults_of_a_target_file_are_named_at_once(root: Path) -> None:
+    """A wrong number, a missing key and an unknown one."""
+    Path("hero.yaml").write_text(yaml.safe_dump(target(params=-1, trainer=None, colour="red")))
+    with pytest.raises(LadderFileError) as refusal:
+        register()
+    assert all(name in str(refusal.value) for name in ("params", "trainer", "colour"))
+
+
+def test_a_table_elsewhere_is_refused(root: Path) -> None:
+    """Others could not find it by its path."""
+    with pytest.raises(UsageError):
+        preregister_table(root / "runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=lambda _: None)
+
+
+def test_one_run_has_one_forecast_by_one_person(root: Path) -> None:
+    """Also under another name, of another size, in other words."""
+    Path("hero.yaml").write_text(yaml.safe_dump(target(name="again", schedule="cosine", data="the same")))
+    with pytest.raises(StatementError):
+        register()
+
+
+def test_commands_for_runs_of_this_tool_refuse_an_outside_run(folder: Path) -> None:
+    """With the command that records its outcome."""
+    from marin_scaling.preregistration.preregister import amend_forecast, train_target
+    from marin_scaling.preregistration.tracked_run import named_spec
+
+    for refused in (
+        lambda: train_target(folder),
+        lambda: named_spec(str(folder)),
+        lambda: amend_forecast(folder, reason="new runs", key=Path("key"), signer=PRINCIPAL),
+    ):
+        with pytest.raises(UsageError, match="marin-scale outcome"):
+            refused()
+
+
+def test_a_record_of_this_tool_has_no_outcome_to_read(root: Path, tmp_path: Path) -> None:
+    """`check` compares it with its run."""
+    from registration_factory import make_registration
+
+    bound = make_registration(tmp_path / "bound").folder
+    with pytest.raises(UsageError, match="marin-scale check"):
+        record_outcome(bound, "log.csv", registry=bound.parent, on_message=lambda _: None)
+
+
+def test_a_changed_table_is_refused(folder: Path) -> None:
+    """The statement has its digest."""
+    Path("runs.csv").write_text(Path("runs.csv").read_text() + "\n")
+    with pytest.raises(VerificationError):
+        verify(folder)
