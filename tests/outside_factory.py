@@ -53,11 +53,16 @@ def write_files(root: Path, **changes: Any) -> None:
     table = simulate_ladder(LAW, budgets_flops=[1e18, 3e18, 1e19, 3e19], sizes_per_budget=5, noise=0.002, seed=0)
     table.frame[["run", "flops", "params", "tokens", "loss"]].to_csv(root / "runs.csv", index=False)
     (root / "hero.yaml").write_text(yaml.safe_dump(target(**changes)))
-    raw = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32))).private_bytes(
+    write_key(root / "key", number=0)
+
+
+def write_key(path: Path, *, number: int) -> None:
+    """An SSH key of its own for each number; 0 is that of `registration_factory`."""
+    raw = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(number, number + 32))).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    (root / "key").write_bytes(raw)
-    (root / "key").chmod(0o600)
+    path.write_bytes(raw)
+    path.chmod(0o600)
 
 
 def register_outside(root: Path, **changes: Any) -> Path:

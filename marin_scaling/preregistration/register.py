@@ -26,6 +26,7 @@ from marin_scaling.preregistration.registry import (
     register,
     registration_id,
     signers_path,
+    standing_forecast,
 )
 from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
 from marin_scaling.preregistration.signing.keys import SigningKey
@@ -217,7 +218,8 @@ def _require_new_to_the_log(registry_dir: Path, *, name: str) -> None:
 
 
 def _will_be_refused(registry_dir: Path, *, target: bytes, statement: Statement) -> bool:
-    return bool(find_registration(registry_dir, target=target)) or is_present(registry_dir / statement.predicate["id"])
+    standing = standing_forecast(registry_dir, target=target, registrant=statement.predicate["registrant"])
+    return standing is not None or is_present(registry_dir / statement.predicate["id"])
 
 
 def standing_registration(target: RunSpec, *, registry_dir: Path) -> Registration | None:

@@ -100,8 +100,7 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
     `StatementError` names an existing preregistration of the same `target.json`.
     """
     registrant = read_statement(files[STATEMENT_NAME], name=STATEMENT_NAME).predicate["registrant"]
-    twin = find_twin(registry_dir, target=files["target.json"], registrant=registrant)
-    if standing := find_registration(registry_dir, target=files["target.json"]) or twin:
+    if standing := standing_forecast(registry_dir, target=files["target.json"], registrant=registrant):
         raise StatementError(
             f"{standing} already forecasts this target.",
             why="With two forecasts of one run, the better one could be picked afterwards.",
@@ -114,9 +113,23 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
     return folder
 
 
-def _answer(target: bytes, folder: Path) -> str:
+def standing_forecast(registry_dir: Path, *, target: bytes, registrant: str) -> Path | None:
+    """Return the forecast that refuses another one of this target by this person; None if there is none.
+
+    An outside run may have a forecast by each person.
+    """
+    twin = find_twin(registry_dir, target=target, registrant=registrant)
+    return twin if is_outside_target(target) else find_registration(registry_dir, target=target) or twin
+
+
+def is_outside_target(target: bytes) -> bool:
+    """Return True if this `target.json` is a run that another trainer trains."""
     document = json.loads(target)
-    if document.get("role") == OUTSIDE:
+    return isinstance(document, dict) and document.get("role") == OUTSIDE
+
+
+def _answer(target: bytes, folder: Path) -> str:
+    if is_outside_target(target):
         return f"Record its outcome (marin-scale outcome {folder.name} --log PATH)"
     return f"Train its target (marin-scale run {folder.name})"
 

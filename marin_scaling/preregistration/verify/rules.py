@@ -45,6 +45,7 @@ from marin_scaling.preregistration.log import (
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.registry import (
     identity,
+    is_outside_target,
     is_withdrawn_unrun,
     read_registration,
     registration_folders,
@@ -247,7 +248,8 @@ def _require_one_for_each_target(folders: Sequence[Path], *, log: Log) -> None:
         for first in earlier:
             if _was_withdrawn(first, before=folder, log=log) or _was_withdrawn(folder, before=first, log=log):
                 continue
-            is_same = read_bytes(path) == read_bytes(first / "target.json")
+            target = read_bytes(path)
+            is_same = target == read_bytes(first / "target.json") and not is_outside_target(target)
             if (is_same and not _could_not_know(first, folder)) or (not is_same and len(_registrants(first, folder)) == 1):
                 refuse(
                     f"{folder} is for the same target as {first}",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_log
+from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_key, write_log
 
 from marin_scaling.errors import (
     LadderFileError,
@@ -21,7 +21,7 @@ from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.outside import preregister_table, record_outcome
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.verdict import check
-from marin_scaling.preregistration.verification import verify
+from marin_scaling.preregistration.verification import verify, verify_registry
 from marin_scaling.scoring import score
 
 
@@ -234,6 +234,19 @@ def test_one_run_has_one_forecast_by_one_person(root: Path) -> None:
     Path("hero.yaml").write_text(yaml.safe_dump(target(name="again", schedule="cosine", data="the same")))
     with pytest.raises(StatementError):
         register()
+
+
+def test_two_people_forecast_one_run_and_each_is_scored(folder: Path, root: Path) -> None:
+    """From the same target file; each reads the log, and the registry verifies as a whole."""
+    write_key(root / "other", number=7)
+    other = preregister_table(
+        "runs.csv", "hero.yaml", key="other", signer="bob@example.org", slug="bobs", on_message=lambda _: None
+    )
+    log = str(write_log(root))
+    mine = record(folder, log)
+    his = record_outcome(other, log, key="other", signer="bob@example.org", on_message=lambda _: None)
+    assert mine.outcome["value"] == his.outcome["value"]
+    assert all(each.refusal is None for each in verify_registry(runs_dir=Path("runs")))
 
 
 def test_commands_for_runs_of_this_tool_refuse_an_outside_run(folder: Path) -> None:
