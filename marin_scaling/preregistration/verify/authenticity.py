@@ -429,7 +429,7 @@ def _binding_step(opened: OpenedRegistration) -> VerifiedStep:
 def _ladder_step(opened: OpenedRegistration, *, runs_dir: Path) -> VerifiedStep:
     ladder, where = opened.subjects["ladder.json"], opened.path("ladder.json")
     if opened.statement.is_outside:
-        return table_step(ladder, where=where, root=runs_dir.absolute().parent)
+        return table_step(ladder, where=where, root=opened.folder.absolute().parent.parent)
     step = ladder_step(opened.statement, ladder=ladder, where=where, runs_dir=runs_dir)
     require_declared(opened.statement, opened.subjects, where=opened.path(STATEMENT_NAME), runs_dir=runs_dir)
     return step
