@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -100,16 +100,31 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
 
 
 def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
-    """Return the one run with the promised id or name."""
+    """Return the one run with the promised id or name, with all its restarts under one id."""
     found = [run for run in runs if outcome["run"] in (run.id, run.name)]
-    if len(found) == 1:
-        return found[0]
+    if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(_start_of, found))):
+        return _with_restarts(sorted(found, key=_start_of))
     names = joined(dict.fromkeys(f"{run.name} ({run.id})" if run.id else run.name for run in runs), most=8) or "none"
     count = f"{len(found)} runs" if found else "no run"
     raise VerificationError(
         f"{where} has {count} with the id or name {outcome['run']!r}; its runs: {names}.",
         why="The statement names the run whose log gives the outcome.",
         fix="Name the log of that run alone: --log PATH",
+    )
+
+
+def _start_of(run: TrackedRun) -> float:
+    return run.started_at.timestamp() if run.id and run.started_at else 0.0
+
+
+def _with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
+    """Return the last of the restarts of a run, in their order, with the values of all and the first start."""
+    return replace(
+        runs[-1],
+        started_at=runs[0].started_at,
+        config={key: value for run in runs for key, value in run.config.items()},
+        metrics={key: value for run in runs for key, value in run.metrics.items()},
+        last_steps={key: step for run in runs for key, step in run.last_steps.items()},
     )
 
 
@@ -168,8 +183,8 @@ def _digests(logs: Sequence[str], run: TrackedRun) -> dict[str, str]:
     from marin_scaling.run.trackers import ONLINE, files_at
 
     paths = [Path(log) for log in logs if not log.startswith(ONLINE)]
-    files = [file for path in paths for file in files_at(path)]
-    found = {path.name: sha256_hex(read_bytes(path, most_bytes=MOST_TABLE_BYTES)) for path in files}
+    files = [(f"{file.relative_to(path.parent)}", file) for path in paths for file in files_at(path)]
+    found = {name: sha256_hex(read_bytes(file, most_bytes=MOST_TABLE_BYTES)) for name, file in files}
     if len(paths) < len(logs):
         found[run.source] = sha256_hex(repr(sorted(run.metrics.items())).encode())
     return found

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -48,7 +49,7 @@ def folder(root: Path) -> Path:
 
 
 def made(place: Path) -> str:
-    place.mkdir()
+    place.mkdir(parents=True)
     return str(place)
 
 
@@ -184,6 +185,24 @@ def test_a_run_of_wandb_is_read_with_its_id_start_and_end(root: Path, monkeypatc
     run.finish()
     assert record(folder, root / "own").outcome["value"] == pytest.approx(LOSS)
     assert next(step for step in verify(folder).steps if step.what == "observed").compared
+
+
+def test_a_run_that_was_resumed_under_its_id_is_one_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B writes a folder for each start; the first one ended in a crash."""
+    wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = register_outside(root, name="tracked", outcome={"tracker": "wandb", "project": "hero", "run": "w1", "key": KEY})
+    for place, steps, code in (("first", (5,), 1), ("again", (6, 9), 0)):
+        run = wandb.init(project="hero", id="w1", dir=made(root / "own" / place), mode="offline")
+        for step in steps:
+            run.log({KEY: LOSS * 9 / step, "throughput/total_tokens": TOKENS * step / 9}, step=step)
+        run.finish(exit_code=code)
+        time.sleep(1.1)  # W&B keeps whole seconds
+    with pytest.raises(VerificationError, match="failed"):
+        record(folder, root / "own" / "first")
+    verdict = record(folder, root / "own")
+    assert verdict.outcome["value"] == pytest.approx(LOSS)
+    assert len(json.loads((folder / "observed" / "observed.json").read_bytes())["files"]) == 2
 
 
 def test_only_the_registrant_and_the_resolver_read_an_outcome(folder: Path, root: Path) -> None:
