@@ -183,12 +183,12 @@ def measured_table(statement: Statement) -> str:
     predicate = statement.predicate
     run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate["recipe"]
     cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
+    active = "" if run["paramsActive"] == run["paramsTotal"] else f" ({run['paramsActive']:,} active)"
     protocol = {name: value for name, value in metric["protocol"].items() if name != "metric"}
     rows = {
-        "run": f"{run['ladder']}, recipe {run['recipe']}",
-        "assurance": ASSURANCE[run.get("assurance", "bound")],
+        "run": f"{run['ladder']}, recipe {run['recipe']}; {ASSURANCE[run.get('assurance', 'bound')]}",
         "shape": _named(run["shape"] or recipe.get("described", {})),
-        "size": f"{run['paramsTotal']:,} parameters ({run['paramsActive']:,} active), {run['tokens']:,} tokens, {cost}",
+        "size": f"{run['paramsTotal']:,} parameters{active}, {run['tokens']:,} tokens, {cost}",
         "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe["beyondLadder"].items()),
         "text": _named(recipe["data"]),
         "metric": f"{metric['name']} in {metric['unit']}; {_named(protocol)}",

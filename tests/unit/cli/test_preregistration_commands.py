@@ -156,13 +156,13 @@ def test_run_trains_nothing_that_the_log_does_not_know(registration):
 
 @pytest.mark.parametrize("name", ["my_runs.csv", "runs.parquet", "runs.jsonl", "runs.csv.gz"])
 def test_a_table_of_runs_is_no_ladder_to_preregister(tmp_path, monkeypatch, name):
-    """The error states the reason, and the command that forecasts from the table."""
+    """The error states the reason, and the command that preregisters an outside run from the table."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text("flops,params,tokens,loss\n1e18,1e8,1e9,3.1\n")
     error = marin_scale("preregister", name).exception
     assert isinstance(error, UsageError)
-    assert "record" in error.why
-    assert f"marin-scale fit {name} --predict" in error.fix
+    assert "outside run" in error.why
+    assert f"marin-scale preregister --table {name} --target" in error.fix
     (tmp_path / "runs" / "tiny").mkdir(parents=True)
     assert "ladders/tiny.yaml" in marin_scale("preregister", "runs/tiny").exception.fix
 

@@ -172,6 +172,7 @@ def test_the_log_of_another_run_is_refused(folder: Path, root: Path, changes: di
 def test_a_run_of_wandb_is_read_with_its_id_start_and_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written by W&B itself, into a folder with links and logs of its own; only the state of an offline file is in doubt."""
     wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")  # W&B keeps the settings of the first start in a process
     monkeypatch.setenv("WANDB_SILENT", "true")
     folder = register_outside(root, name="tracked", outcome={"tracker": "wandb", "project": "hero", "run": "w1", "key": KEY})
     before = wandb.init(project="other", id="w1", name="a name", dir=made(root / "before"), mode="offline")
@@ -190,6 +191,7 @@ def test_a_run_of_wandb_is_read_with_its_id_start_and_end(root: Path, monkeypatc
 def test_a_run_that_was_resumed_under_its_id_is_one_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B writes a folder for each start; the first one ended in a crash."""
     wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")  # W&B keeps the settings of the first start in a process
     monkeypatch.setenv("WANDB_SILENT", "true")
     folder = register_outside(root, name="tracked", outcome={"tracker": "wandb", "project": "hero", "run": "w1", "key": KEY})
     for place, steps, code in (("first", (5,), 1), ("again", (6, 9), 0)):
