@@ -12,13 +12,13 @@ from marin_scaling.findings import Finding, Severity
 from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.run.audit import Exclusion
+from marin_scaling.run.table import RunTable, signed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from marin_scaling.fitting.allocation import Allocation
     from marin_scaling.fitting.coupled_law import Prior
-    from marin_scaling.run.table import RunTable
 
 LARGE_MISFIT = 0.02
 """Share of the loss above which a discrepancy has status `FitStatus.LARGE_MISFIT`."""
@@ -157,8 +157,6 @@ class FitResult:
         frame = self.frame
         if self.has_effective_tokens:
             frame = frame.assign(tokens=frame["trained_tokens"], flops=frame["trained_flops"])
-        from marin_scaling.run.table import signed_rows
-
         return signed_rows(frame)
 
     @property
