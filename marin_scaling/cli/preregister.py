@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.cli.fit import COLUMN, DROP, UNIT, WHERE, reading_choices
-from marin_scaling.cli.verify import REGISTRY, push
+from marin_scaling.cli.fit import ALLOW, COLUMN, DROP, KEEP, SKIP, UNIT, WHERE, reading_choices
+from marin_scaling.cli.verify import REGISTRY
 from marin_scaling.preregistration.layout import SIGNERS_NAME
 from marin_scaling.printable import quoted
 
@@ -43,37 +43,52 @@ def preregister(
         None, "--as", metavar="NAME", help="Name to sign as, in allowed_signers; default: git's user.email, else user@host."
     ),
     slug: str | None = typer.Option(
-        None, "--slug", metavar="NAME", help="Folder name after the date; default: the ladder's name."
+        None, "--slug", metavar="NAME", help="Folder name after the date; default: the name in the file."
     ),
     seal_until: str | None = _SEAL_UNTIL,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast, signer and missing declarations; sign nothing."),
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
+    keep: list[str] = KEEP,
     drop: list[str] = DROP,
+    allow: list[str] = ALLOW,
+    skip_incomplete: bool = SKIP,
 ) -> None:
     """Forecast a run that has not begun, and sign the forecast.
 
     With a ladder file, the command fits the ladder's runs and registers the forecast before the target is trained. With --table
     and --target, it fits the runs of a table and registers the forecast of a run that another trainer will train.
-    --column, --unit, --where and --drop read the table as in marin-scale fit.
+    The options from --column on read the table as in marin-scale fit.
 
     With --seal-until, the forecast is signed now and revealed later with marin-scale registry reveal. A forecast that is not
     revealed in time counts as missed.
 
     Example: marin-scale preregister ladders/quickstart.yaml
     """
+    choices = reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)
+    if ladder_path is None:
+        files = _outside_files(table, target, seal_until=seal_until)
+        _register_outside(*files, choices, registry=registry, key=key, signer=signer, slug=slug, dry_run=dry_run)
+        return
+    _require_no_table(table, target, choices)
+    _register_target(ladder_path, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, dry_run=dry_run)
+
+
+def _register_target(
+    ladder_path: Path,
+    *,
+    registry: Path,
+    key: Path | None,
+    signer: str | None,
+    slug: str | None,
+    seal_until: str | None,
+    dry_run: bool,
+) -> None:
     from marin_scaling.preregistration import preregister as domain
     from marin_scaling.preregistration.signing.keys import find_principal
     from marin_scaling.run.plan import load_ladder
 
-    if table is not None or target is not None:
-        choices = reading_choices(column, unit, where, [], drop, [], False)
-        _register_outside(
-            (ladder_path, table, target), registry, key, signer, slug, choices, seal_until=seal_until, dry_run=dry_run
-        )
-        return
-    ladder_path = _required(ladder_path)
     domain.require_ladder_file(ladder_path)
     reveal_by = domain.end_of_seal(seal_until) if seal_until else None
     planned = load_ladder(ladder_path).bind()
@@ -92,47 +107,60 @@ def preregister(
     made = domain.preregister(
         planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, on_message=typer.echo
     )
-    _print_next(made, registry=registry, runs=planned.runs_dir, ladder_path=ladder_path, seal_until=seal_until)
+    name, files = made.folder.name, shlex.join(map(str, (registry, planned.runs_dir, ladder_path)))
+    if seal_until:
+        files = f"{shlex.quote(str(registry))}  # without {planned.runs_dir} and {ladder_path}, which reveal the number"
+        _print_seal(name, seal_until=seal_until)
+    _print_next(made, registry=registry, files=files, then="train its run", command=f"marin-scale run {name}")
 
 
-def _required(ladder_path: Path | None) -> Path:
+def _outside_files(table: Path | None, target: Path | None, *, seal_until: str | None) -> tuple[Path, Path]:
+    """Return both files of an outside run; `UsageError` if one is missing, or the forecast is to be sealed."""
     from marin_scaling.errors import UsageError
 
-    if ladder_path is None:
+    if table is None or target is None:
         raise UsageError(
-            "No ladder file, and no --table.",
+            "Without a ladder file, both --table and --target are needed.",
             fix="Name the ladder file (marin-scale preregister ladders/NAME.yaml), or a table of runs and the run to forecast: "
             "marin-scale preregister --table runs.csv --target target.yaml",
         )
-    return ladder_path
+    if seal_until is not None:
+        raise UsageError(
+            "--seal-until is for the target of a ladder file.",
+            why="The forecast of an outside run must name the run in public before it begins.",
+            fix="Leave --seal-until out.",
+        )
+    return table, target
+
+
+def _require_no_table(table: Path | None, target: Path | None, choices: ReadingChoices) -> None:
+    from marin_scaling.errors import UsageError
+
+    if table is not None or target is not None or any(choices.values()):
+        raise UsageError(
+            "A ladder file takes no --table, no --target, and no options that read a table.",
+            why="Its runs are the records of the run store.",
+            fix="Leave these options out, or the ladder file.",
+        )
 
 
 def _register_outside(
-    files: tuple[Path | None, Path | None, Path | None],
+    table: Path,
+    target: Path,
+    choices: ReadingChoices,
+    *,
     registry: Path,
     key: Path | None,
     signer: str | None,
     slug: str | None,
-    choices: ReadingChoices,
-    *,
-    seal_until: str | None,
     dry_run: bool,
 ) -> None:
-    from marin_scaling.errors import UsageError
-    from marin_scaling.git import current_branch, main_branch, remote_address
     from marin_scaling.preregistration import outside
     from marin_scaling.preregistration.preregister import signer_text
 
-    ladder_path, table, target = files
-    if table is None or target is None or ladder_path is not None or seal_until is not None:
-        other = "without a ladder file and --seal-until" if table and target else "together"
-        raise UsageError(
-            f"--table and --target are used {other}.",
-            fix="marin-scale preregister --table runs.csv --target target.yaml",
-        )
     if dry_run:
         wanted = outside.read_target_file(target)
-        principal = outside.require_registrable(wanted, registry=registry, signer=signer, on_message=typer.echo)
+        principal = outside.registrant_of(wanted, registry=registry, signer=signer, on_message=typer.echo)
         typer.echo(signer_text(principal, key) + "\n")
         outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
         typer.echo("Nothing is signed.\nNext: the same command without --dry-run")
@@ -140,44 +168,25 @@ def _register_outside(
     made = outside.preregister_table(
         table, target, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
     )
-    name, here, remote = made.folder.name, current_branch(Path.cwd()), remote_address(Path.cwd())
-    main = main_branch(Path.cwd()) or here or "main"
-    branch = name if here in (None, main) else shlex.quote(quoted(here))
-    _print_new_key(made, registry=registry, base=shlex.quote(quoted(main)), branch=branch, remote=remote)
-    shown = shlex.join(map(str, (registry, table, target)))
-    typer.echo(
-        "The assurance is tracked: another trainer trains the run, so publish the forecast before it begins.\n"
-        f"Next: git add {shown} && git commit -m 'Preregister {name}'{push()}\n"
-        f"When the run has finished: marin-scale outcome {name} --log PATH"
-    )
+    files, command = shlex.join(map(str, (registry, table, target))), f"marin-scale outcome {made.folder.name} --log PATH"
+    _print_next(made, registry=registry, files=files, then="when its run has finished, record the outcome", command=command)
 
 
-def _print_next(made: Registration, *, registry: Path, runs: Path, ladder_path: Path, seal_until: str | None) -> None:
-    from marin_scaling.git import current_branch, main_branch, remote_address
+def _print_seal(name: str, *, seal_until: str) -> None:
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
-    name, files = made.folder.name, shlex.join(map(str, (registry, runs, ladder_path)))
-    if seal_until:
-        files = f"{shlex.quote(str(registry))}  # without {runs} and {ladder_path}, which reveal the number"
-        typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
-        typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
+    typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
+    typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
+
+
+def _print_next(made: Registration, *, registry: Path, files: str, then: str, command: str) -> None:
+    """Print how to merge a new key, how to publish the forecast with these files, and what comes `then`, by a command."""
+    from marin_scaling.git import current_branch, main_branch, remote_address
+
+    name = made.folder.name
     here, remote = current_branch(Path.cwd()), remote_address(Path.cwd())
     main = main_branch(Path.cwd()) or here or "main"
     base, branch = shlex.quote(quoted(main)), name if here in (None, main) else shlex.quote(quoted(here))
-    _print_new_key(made, registry=registry, base=base, branch=branch, remote=remote)
-    typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then train its run:\n  git add {files}")
-    commit = f"  git commit -m 'Preregister {name}'"
-    if remote:
-        typer.echo(f"{commit} && git push\n  marin-scale run {name}")
-        return
-    review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
-    typer.echo(f"{commit}\n{review}  marin-scale run {name}")
-    typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
-
-
-def _print_new_key(made: Registration, *, registry: Path, base: str, branch: str, remote: str | None) -> None:
-    """Print how to merge a key that is not listed in the base branch yet."""
-    name = made.folder.name
     if made.added_signer:
         merged = f"git push -u origin my-key      # open a pull request and merge it\n  git switch {base} && git pull"
         from_base = "" if branch == name else f" {base}"
@@ -188,6 +197,14 @@ def _print_new_key(made: Registration, *, registry: Path, base: str, branch: str
             f"  {merged if remote else f'git switch {base} && git merge my-key'} && "
             + (f"git switch {branch} && git merge {base}" if from_base else f"git switch -c {name}")
         )
+    typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then {then}:\n  git add {files}")
+    commit = f"  git commit -m 'Preregister {name}'"
+    if remote:
+        typer.echo(f"{commit} && git push\n  {command}")
+        return
+    review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
+    typer.echo(f"{commit}\n{review}  {command}")
+    typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
 
 
 def run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
 from pathlib import Path
@@ -33,7 +34,7 @@ from marin_scaling.preregistration.register import (
 from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
 from marin_scaling.preregistration.review.trust_changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
-from marin_scaling.preregistration.signing.keys import NoSigningKeyError, find_principal, find_signing_key
+from marin_scaling.preregistration.signing.keys import NoSigningKeyError, SigningKey, find_principal, find_signing_key
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
@@ -85,14 +86,39 @@ def preregister(
     on_message(f"signing as {principal}; {signing_key.note}\n")
     evidence = forecast_target(planned, on_message=on_message)
     _require_declared(evidence, planned)
+    signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or file.name)
+    return register_evidence(evidence, signing, promise=file.promise, reveal_by=reveal_by, on_message=on_message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signing:
+    """Registry of a new forecast, key and name to sign it with, and its name after the date."""
+
+    registry: Path
+    key: SigningKey
+    principal: str
+    slug: str
+
+
+def register_evidence(
+    evidence: Evidence,
+    signing: Signing,
+    *,
+    promise: Promise,
+    on_message: OnMessage,
+    ladder_rule: str | None = None,
+    reveal_by: datetime | None = None,
+) -> Registration:
+    """Register a forecast now, or its seal, and say where it is."""
     registration = preregister_target(
         evidence,
-        registry_dir=registry,
-        key=signing_key,
-        principal=principal,
-        slug=slug or file.name,
+        registry_dir=signing.registry,
+        key=signing.key,
+        principal=signing.principal,
+        slug=signing.slug,
         created_at=datetime.now(UTC),
-        promise=file.promise,
+        promise=promise,
+        ladder_rule=ladder_rule,
         reveal_by=reveal_by,
     )
     if registration.added_signer:

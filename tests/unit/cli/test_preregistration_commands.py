@@ -167,6 +167,22 @@ def test_a_table_of_runs_is_no_ladder_to_preregister(tmp_path, monkeypatch, name
     assert "ladders/tiny.yaml" in marin_scale("preregister", "runs/tiny").exception.fix
 
 
+def test_a_table_needs_its_target_and_takes_no_seal(tmp_path, monkeypatch):
+    """Each is refused before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["--table", "a.csv"], ["--target", "b.yaml"], []):
+        assert "--target" in marin_scale("preregister", *arguments).exception.what
+    sealed = marin_scale("preregister", "--table", "a.csv", "--target", "b.yaml", "--seal-until", "2027-01-01")
+    assert "--seal-until" in sealed.exception.what
+
+
+@pytest.mark.parametrize("option", [["--table", "a.csv"], ["--where", "mix=web"], ["--drop", "r1"], ["--skip-incomplete"]])
+def test_a_ladder_file_takes_no_options_of_a_table(tmp_path, monkeypatch, option):
+    """None of them is ignored silently."""
+    monkeypatch.chdir(tmp_path)
+    assert "no options that read a table" in marin_scale("preregister", "ladders/tiny.yaml", *option).exception.what
+
+
 def test_check_names_the_files_to_commit_once(registration, tmp_path):
     """After it has written an outcome."""
     store_run(tmp_path / "runs", spec=registration.target, loss=2.5633, day="2026-11-21")
