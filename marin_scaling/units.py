@@ -14,14 +14,13 @@ from marin_scaling.errors import UsageError
 class Metric:
     """A metric of loss. `aliases` are names of loss columns that imply the metric, in addition to its own.
 
-    `support` has the smallest and largest value, None for a metric that cannot be preregistered. `direction` is "min" or
-    "max".
+    `support` has the smallest and largest value. `direction` is "min" or "max".
     """
 
     name: str
     unit: str
     direction: str = "min"
-    support: tuple[float, float] | None = None
+    support: tuple[float, float]
     aliases: tuple[str, ...] = ()
 
 

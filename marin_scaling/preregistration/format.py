@@ -53,7 +53,6 @@ DECLARATION = "No loss of the target run has been seen."
 METRICS = {
     each.name: {"unit": each.unit, "direction": each.direction, "support": list(each.support)}
     for each in units.METRICS.values()
-    if each.support is not None
 }
 """Metrics that a forecast can promise. Bits per byte lie between 0 and 8, the cost of a uniform code over 256 bytes."""
 
@@ -385,13 +384,22 @@ class ReadingOfTable(Part):
     drop: list[Text] = Field(default_factory=list)
     allow: list[Text] = Field(default_factory=list)
     skip_incomplete: bool = False
-    swept: Literal["auto", "all", "best"] = "auto"
+
+
+TABLE_ENDINGS = (".csv", ".tsv")
+"""Endings of a signed table: reviewers read it as text, and `verify` unpacks nothing."""
+
+
+def _is_text_table(path: str) -> str:
+    if not path.endswith(TABLE_ENDINGS):
+        raise ValueError(f"must end in {' or '.join(TABLE_ENDINGS)}")
+    return path
 
 
 class TableSource(Part):
     """Table from which the runs were read."""
 
-    path: Annotated[str, StringConstraints(max_length=400, pattern=NAME_PATTERN)]
+    path: Annotated[str, StringConstraints(max_length=400, pattern=NAME_PATTERN), AfterValidator(_is_text_table)]
     """path in the repository"""
     sha256: SHA256
     """digest of the file"""

@@ -122,9 +122,7 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
             f"{source['sha256']}",
             fix=f"Restore it from version control: git checkout -- {source['path']}",
         )
-    swept, reading = source["choices"].get("swept", "auto"), {**source["choices"]}
-    reading.pop("swept", None)
-    table = chosen_runs(read_run_table(path, **reading), swept=swept)
+    table = chosen_runs(read_run_table(path, **source["choices"]))
     rows: list[dict[str, Any]] = [ladder_row(row) for row in signed_rows(table.frame)]
     for stated, found in zip_longest(ladder["rows"], rows):
         if stated != found:

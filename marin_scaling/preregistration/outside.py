@@ -26,7 +26,14 @@ from marin_scaling.preregistration.events.observation import (
     require_may_observe,
     verified_observation,
 )
-from marin_scaling.preregistration.format import METRICS, OUTSIDE, OutcomeSource, OutsideEvaluation, OutsideTarget
+from marin_scaling.preregistration.format import (
+    METRICS,
+    OUTSIDE,
+    TABLE_ENDINGS,
+    OutcomeSource,
+    OutsideEvaluation,
+    OutsideTarget,
+)
 from marin_scaling.preregistration.layout import (
     _SLUG,
     OBSERVATION_DIR,
@@ -36,8 +43,16 @@ from marin_scaling.preregistration.layout import (
 )
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import Verdict, outcome_document
-from marin_scaling.preregistration.preregister import OnMessage, documented, require_policy, unknown_people, unsaid
-from marin_scaling.preregistration.register import USUAL_TERM, Evidence, Registration, preregister_target
+from marin_scaling.preregistration.preregister import (
+    OnMessage,
+    Signing,
+    documented,
+    register_evidence,
+    require_policy,
+    unknown_people,
+    unsaid,
+)
+from marin_scaling.preregistration.register import USUAL_TERM, Evidence, Registration
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
 from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
@@ -131,7 +146,6 @@ def preregister_table(
     table: Path | str,
     target: TargetFile | Path | str,
     *,
-    swept: str = "auto",
     registry: Path | str = REGISTRY,
     key: Path | str | None = None,
     signer: str | None = None,
@@ -141,33 +155,22 @@ def preregister_table(
 ) -> Registration:
     """Forecast an outside run from the runs in a table, and register the signed forecast.
 
-    `table` is a file below the current folder, `choices` and `swept` are those of `ms.load_runs` and `ms.fit`, and both are
-    signed with the file's digest. `key`, `signer` and `slug` are as in `ms.preregister`. `RunTableError` for a bad table or a
+    `table` is a CSV or TSV file below the current folder and `choices` are those of `ms.load_runs`; both are signed with the
+    file's digest. `key`, `signer` and `slug` are as in `ms.preregister`. `RunTableError` for a bad table or a
     size that contradicts its FLOPs; `UsageError`, `StatementError` or `SigningError` if the forecast cannot be registered.
     """
     wanted, registry = target if isinstance(target, TargetFile) else read_target_file(Path(target)), Path(registry)
-    evidence = forecast_outside(table, wanted, swept=swept, on_message=on_message, **choices)
-    principal = require_registrable(wanted, registry=registry, signer=signer, on_message=on_message)
+    principal = registrant_of(wanted, registry=registry, signer=signer, on_message=on_message)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
-    on_message(f"signing as {principal}; {signing_key.note}")
-    made = preregister_target(
-        evidence,
-        registry_dir=registry,
-        key=signing_key,
-        principal=principal,
-        slug=slug or wanted.name,
-        created_at=datetime.datetime.now(datetime.UTC),
-        promise=wanted.promise,
-        ladder_rule=f"all runs of {Path(table).as_posix()} as read with the signed choices, except those listed as excluded",
-    )
-    if made.added_signer:
-        on_message(made.added_signer)
-    on_message(f"Signed and registered: {made.folder}")
-    return made
+    on_message(f"signing as {principal}; {signing_key.note}\n")
+    evidence = forecast_outside(table, wanted, on_message=on_message, **choices)
+    signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or wanted.name)
+    rule = f"all runs of {Path(table).as_posix()} as read with the signed choices, except those listed as excluded"
+    return register_evidence(evidence, signing, promise=wanted.promise, ladder_rule=rule, on_message=on_message)
 
 
-def require_registrable(target: TargetFile, *, registry: Path, signer: str | None, on_message: OnMessage = print) -> str:
-    """Refuse a run that was to begin before today, or a forecast against the registry's policy; return the signer's name."""
+def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_message: OnMessage = print) -> str:
+    """Return the name to sign as; refuse a run that was to begin before today, or a forecast against the registry's policy."""
     today = datetime.datetime.now(datetime.UTC).date()
     if target.planned_start < today:
         raise StatementError(
@@ -191,7 +194,6 @@ def forecast_outside(
     table: Path | str,
     target: TargetFile,
     *,
-    swept: str = "auto",
     on_message: OnMessage = print,
     **choices: Unpack[ReadingChoices],
 ) -> Evidence:
@@ -202,8 +204,8 @@ def forecast_outside(
     from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
 
-    promised, source = target.target(), _source(Path(table), swept=swept, choices=choices)
-    result = fit(_in_metric(read_run_table(Path(table), **choices), target), swept=swept)
+    promised, source = target.target(), _source(Path(table), choices)
+    result = fit(_in_metric(read_run_table(Path(table), **choices), target))
     _require_active(result, target)
     active = target.active_params or target.params
     size = WantedRun(params=target.params, tokens=target.tokens, active_params=active)
@@ -275,14 +277,14 @@ def _in_metric(table: RunTable, target: TargetFile) -> RunTable:
     return replace(table, metric=target.metric)
 
 
-def _source(path: Path, *, swept: str, choices: ReadingChoices) -> dict[str, Any]:
-    """Return the table's path, digest and choices for the statement; `UsageError` for a file elsewhere."""
+def _source(path: Path, choices: ReadingChoices) -> dict[str, Any]:
+    """Return the table's path, digest and choices for the statement; `UsageError` for a file of another kind or place."""
     name = path.as_posix()
-    if path.is_dir():
+    if path.is_dir() or path.suffix not in TABLE_ENDINGS:
         raise UsageError(
-            f"{path} is a folder, not a table.",
-            fix=f"Write its runs to a file: marin-scale table {path} --out runs.csv; or preregister the target of its ladder "
-            "file: marin-scale preregister LADDER.yaml",
+            f"{path} is {'a folder' if path.is_dir() else 'no .csv or .tsv file'}.",
+            why="Reviewers read the signed table as text.",
+            fix=f"Write its runs as text: marin-scale table {path} --to runs.csv",
         )
     if not re.fullmatch(NAME_PATTERN, name):
         raise UsageError(
@@ -290,11 +292,8 @@ def _source(path: Path, *, swept: str, choices: ReadingChoices) -> dict[str, Any
             why="The statement names the table by its path, so that others find it.",
             fix="Go to the root of the repository, copy the table into it, and name it there: --table tables/runs.csv",
         )
-    kept = {
-        key: sorted(value) if isinstance(value, set | tuple | frozenset) else value for key, value in choices.items() if value
-    }
-    chosen = kept if swept == "auto" else {**kept, "swept": swept}
-    return {"path": name, "sha256": sha256_hex(read_bytes(path, most_bytes=MOST_TABLE_BYTES)), "choices": chosen}
+    kept = {key: [*value] if isinstance(value, set | tuple | frozenset) else value for key, value in choices.items() if value}
+    return {"path": name, "sha256": sha256_hex(read_bytes(path, most_bytes=MOST_TABLE_BYTES)), "choices": kept}
 
 
 def record_outcome(
@@ -339,10 +338,10 @@ def _observe(verified: Verified, logs: Sequence[str], *, key: Path | None, signe
     folder, statement, target = verified.folder, verified.statement, verified.subjects["target.json"]
     principal, now = find_principal(signer), datetime.datetime.now(datetime.UTC)
     require_may_observe(statement, principal)
-    observation = observe(target, statement, logs)
+    found = observe(target, statement, logs)
     signing_key = find_signing_key(key)
     require_may_sign(signers_path(folder), principal=principal, key=signing_key.public_key, namespace=NAMESPACE, at=now)
-    raw = observation_document(observation, statement=statement, target=target, by=principal, at=now)
+    raw = observation_document(found, statement=statement, target=target, by=principal, at=now)
     files = {OBSERVATION_NAME: raw, OBSERVATION_SIGNATURE_NAME: signing_key.sign(raw)}
     publish_folder(folder / OBSERVATION_DIR, files)
     on_message(f"signing as {principal}; {signing_key.note}")

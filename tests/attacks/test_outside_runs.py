@@ -102,14 +102,8 @@ READINGS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "half of the tokens": (lambda said: said.update(tokens=1e10), "10.0B"),
     "a run that goes on": (lambda said: said.update(state="running"), "running"),
     "a run that crashed": (lambda said: said.update(state="crashed"), "crashed"),
-    "a run that began before": (
-        lambda said: said.update(started_at="2020-01-01T00:00:00Z", not_in_log=["project", "state"]),
-        "2020-01-01",
-    ),
-    "a start that the log does not have, said to be checked": (
-        lambda said: said.update(not_in_log=["project", "state"]),
-        "not_in_log",
-    ),
+    "a run that began before": (lambda said: said.update(started_at="2020-01-01T00:00:00Z"), "2020-01-01"),
+    "a run of another project in the log": (lambda said: said.update(project_in_log="lab/other"), "lab/other"),
     "another tracker": (lambda said: said.update(tracker="wandb"), "wandb"),
     "read before the promise": (lambda said: said.update(read_at="2020-01-01T00:00:00Z"), "2020-01-01"),
     "a value of another metric": (lambda said: said.update(value=55.0), "55"),
@@ -201,9 +195,9 @@ def test_rows_that_the_table_does_not_have_are_refused(
     refused(tmp_path, "runs.csv says")
 
 
-@pytest.mark.parametrize("path", ["../runs.csv", "/etc/passwd", "a/../../b.csv", ".git/config", "-runs.csv"])
+@pytest.mark.parametrize("path", ["../runs.csv", "/etc/passwd", "a/../../b.csv", ".git/config", "-runs.csv", "runs.parquet"])
 def test_a_table_outside_of_the_repository_is_refused(root: Path, folder: Path, path: str) -> None:
-    """It is never opened."""
+    """Nor one that has to be unpacked; it is never opened."""
     promise_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder["source"].update(path=path)))
     refused(root, "source.path")
 
@@ -219,6 +213,15 @@ def test_a_ladder_without_its_table_is_refused(root: Path, folder: Path) -> None
     """Nobody could see where its runs come from."""
     promise_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder.pop("source")))
     refused(root, "names a table")
+
+
+def test_a_table_in_a_folder_that_is_a_link_is_refused(root: Path, folder: Path) -> None:
+    """With the digest of the file that lies there."""
+    (root / "elsewhere").mkdir()
+    shutil.copy(root / "runs.csv", root / "elsewhere")
+    (root / "tables").symlink_to(root / "elsewhere")
+    promise_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder["source"].update(path="tables/runs.csv")))
+    refused(root, "through a link")
 
 
 def test_an_unknown_choice_of_reading_is_refused(root: Path, folder: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
@@ -30,6 +30,7 @@ from marin_scaling.units import format_count
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES
 
 if TYPE_CHECKING:
+    from marin_scaling.run.import_runs import LoggedValues
     from marin_scaling.run.trackers import TrackedRun
 
 _PROMISED = ("tracker", "project", "run", "key")
@@ -58,50 +59,54 @@ class ObservationFile(Part):
     tokens: Positive | None
     """trained tokens in the log; null if it has none"""
     state: Text
+    """state of the run in the log; empty if it has none"""
     started_at: Moment | None
     """start of the run by its tracker; null if the log does not say"""
-    not_in_log: list[Literal["project", "run", "start", "state", "tokens"]]
-    """promised or checked things that the log does not have; `run` if the file's name is the only name"""
+    project_in_log: Text
+    """project of the run in the log; empty if it has none"""
+    is_named_in_log: bool
+    """false if only the file's name names the run"""
     files: list[LogFile]
+    """files of the log; empty for one that was read online"""
     by: Principal
     """person who read the log: the registrant or the resolver"""
     read_at: Moment
     tool: OutcomeTool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """Values of the named run in its log; `value` is None if it diverged, `tokens` and `started_at` if the log does not say."""
+def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]) -> dict[str, Any]:
+    """Return the part of `observed.json` that comes from the log at these places (files, folders, `wandb:ENTITY/PROJECT`).
 
-    value: float | None
-    tokens: float | None
-    state: str
-    started_at: datetime | None
-    not_in_log: Sequence[str]
-    files: Mapping[str, str]
-
-
-def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]) -> Observation:
-    """Return what the log at these places (files, folders, `wandb:ENTITY/PROJECT`) says of the run that `target` names.
-
-    `VerificationError` lists every way in which the log is not that of the promised run.
+    `VerificationError` lists every way in which the log is not that of the run that `target` names.
     """
+    from marin_scaling.run.import_runs import LoggedValues
     from marin_scaling.run.trackers import read_tracked_runs
 
-    run = _named_run(target["outcome"], read_tracked_runs(*logs), where=joined(logs))
-    observation = _observed(target["outcome"], run, files=_digests(logs, run))
-    if faults := [*_faults(target, statement, observation, run)]:
+    outcome = target["outcome"]
+    run = _named_run(outcome, read_tracked_runs(*logs), where=joined(logs))
+    values = LoggedValues(run)
+    key = _own_key(values, outcome["key"])
+    found = {
+        "value": values.number(key),
+        "tokens": values.number(values.key(_tokens_keys(outcome))),
+        "state": run.state,
+        "started_at": None if run.started_at is None else moment_text(run.started_at),
+        "project_in_log": run.project,
+        "is_named_in_log": run.is_named,
+        "files": _digests(logs),
+    }
+    if faults := [*_faults_of_log(run, key, tracker=outcome["tracker"]), *_differences(found, target, statement)]:
         raise VerificationError(
-            tuple(faults),
+            tuple(f"{run.source}: {fault}." for fault in faults),
             why="An outcome is the last value of the named key in the log of the promised run, once that has finished.",
             fix="Name the log of that run when it has finished: --log PATH",
         )
-    return observation
+    return found
 
 
 def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
-    """Return the one run with the promised id or name, with all its restarts under one id."""
-    found = [run for run in runs if outcome["run"] in (run.id, run.name)]
+    """Return the one run with the promised id, or else name, with all its restarts under one id."""
+    found = [run for run in runs if run.id == outcome["run"]] or [run for run in runs if run.name == outcome["run"]]
     if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(_start_of, found))):
         return _with_restarts(sorted(found, key=_start_of))
     names = joined(dict.fromkeys(f"{run.name} ({run.id})" if run.id else run.name for run in runs), most=8) or "none"
@@ -128,46 +133,28 @@ def _with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
     )
 
 
-def _observed(outcome: Mapping[str, Any], run: TrackedRun, *, files: Mapping[str, str]) -> Observation:
-    from marin_scaling.run.columns import COLUMNS, aliases_of
-    from marin_scaling.run.import_runs import LoggedValues
-
-    values = LoggedValues(run)
-    own = values.spelling(outcome["key"])
+def _own_key(values: LoggedValues, key: str) -> str:
+    """Return the log's spelling of the promised key; `VerificationError` if it has no number, and none that diverged."""
+    run, own = values.run, values.spelling(key)
     if own is None:
-        near = [key for key in run.metrics if outcome["key"].rsplit("/", 1)[-1] in key] or [*run.metrics]
-        known = joined(near, most=8) or "no metrics"
+        near = [name for name in run.metrics if key.rsplit("/", 1)[-1] in name] or [*run.metrics]
         raise VerificationError(
-            f"{run.source}: the run {run.name} has no value of {outcome['key']!r}; it has {known}.",
+            f"{run.source}: the run {run.name} has no value of {key!r}; it has {joined(near, most=8) or 'no metrics'}.",
             why="The statement names the key that gives the outcome; another one cannot be chosen afterwards.",
             fix="Name the log that has this key: --log PATH",
         )
-    keys = (outcome["tokens_key"],) if outcome["tokens_key"] else ("tokens", *aliases_of(COLUMNS["tokens"]))
-    if (value := values.number(own)) is None and not _is_diverged(values.exact[own]):
+    if values.number(own) is None and not _is_diverged(values.exact[own]):
         raise VerificationError(
             f"{run.source}: {own} of the run {run.name} is {str(values.exact[own])[:40]!r}, not a number.",
             fix="Name the log in which this key is the loss: --log PATH",
         )
-    tokens = values.number(values.key(keys))
-    return Observation(
-        value=value,
-        tokens=tokens,
-        state=run.state,
-        started_at=run.started_at,
-        not_in_log=_not_in_log(run, tokens=tokens),
-        files=files,
-    )
+    return own
 
 
-def _not_in_log(run: TrackedRun, *, tokens: float | None) -> list[str]:
-    known = {
-        "project": run.project,
-        "run": run.is_named,
-        "start": run.started_at,
-        "state": run.state,
-        "tokens": tokens,
-    }
-    return [name for name, value in known.items() if not value]
+def _tokens_keys(outcome: Mapping[str, Any]) -> tuple[str, ...]:
+    from marin_scaling.run.columns import COLUMNS, aliases_of
+
+    return (outcome["tokens_key"],) if outcome["tokens_key"] else ("tokens", *aliases_of(COLUMNS["tokens"]))
 
 
 def _is_diverged(value: object) -> bool:
@@ -178,66 +165,53 @@ def _is_diverged(value: object) -> bool:
         return False
 
 
-def _digests(logs: Sequence[str], run: TrackedRun) -> dict[str, str]:
-    """Return digests of the log's files by name; of an online run, of its values as they were read."""
+def _digests(logs: Sequence[str]) -> list[dict[str, str]]:
+    """Return name and digest of each file of the log that is read."""
     from marin_scaling.run.trackers import ONLINE, files_at
 
     paths = [Path(log) for log in logs if not log.startswith(ONLINE)]
     files = [(f"{file.relative_to(path.parent)}", file) for path in paths for file in files_at(path)]
-    found = {name: sha256_hex(read_bytes(file, most_bytes=MOST_TABLE_BYTES)) for name, file in files}
-    if len(paths) < len(logs):
-        found[run.source] = sha256_hex(repr(sorted(run.metrics.items())).encode())
-    return found
+    return [{"name": name, "sha256": sha256_hex(read_bytes(file, most_bytes=MOST_TABLE_BYTES))} for name, file in files]
 
 
-def _faults(target: Mapping[str, Any], statement: Statement, observation: Observation, run: TrackedRun) -> Iterator[str]:
-    from marin_scaling.run.import_runs import LoggedValues
-
-    project, tracker = target["outcome"]["project"], target["outcome"]["tracker"]
+def _faults_of_log(run: TrackedRun, key: str, *, tracker: str) -> Iterator[str]:
+    """Yield another kind of log, and a key without a value at the end."""
     if run.kind != tracker:
-        yield f"{run.source}: the log is of the kind {run.kind}, and the tracker {tracker} was promised."
-    if run.project and project.rsplit("/", 1)[-1] != run.project.rsplit("/", 1)[-1]:
-        yield f"{run.source}: the run {run.name} is of the project {run.project}, and {project} was promised."
-    if run.state not in _ENDED and (observation.value is not None or run.state == "running"):
-        yield f"{run.source}: the run {run.name} has the state {run.state}: it has not finished."
-    own = LoggedValues(run).spelling(target["outcome"]["key"]) or ""
-    at, end = run.last_steps.get(own), max(run.last_steps.values(), default=0.0)
+        yield f"the log is of the kind {run.kind}, and the tracker {tracker} was promised"
+    at, end = run.last_steps.get(key), max(run.last_steps.values(), default=0.0)
     if at is not None and at < (1 - MOST_TOLERANCE) * end:
-        yield f"{run.source}: {own} was logged last at step {at:g}, and the log ends at step {end:g}: the end has no value."
-    yield from _differences(target, statement, observation, where=run.source)
+        yield f"{key} was logged last at step {at:g}, and the log ends at step {end:g}: the end has no value"
 
 
-def _differences(target: Mapping[str, Any], statement: Statement, observation: Observation, *, where: str) -> Iterator[str]:
-    """Yield differences of the size and the start from the promise."""
-    tokens, began = observation.tokens, observation.started_at
-    if tokens is not None and abs(tokens / target["tokens"] - 1) > MOST_TOLERANCE and observation.value is not None:
+def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement: Statement) -> Iterator[str]:
+    """Yield differences of a run in its log from the promise: project, state, tokens, start, and range of the metric."""
+    project, metric = target["outcome"]["project"], statement.predicate["metric"]
+    value, tokens, began = found["value"], found["tokens"], found["started_at"]
+    if found["project_in_log"] and project.rsplit("/", 1)[-1] != found["project_in_log"].rsplit("/", 1)[-1]:
+        yield f"the run is of the project {found['project_in_log']}, and {project} was promised"
+    if found["state"] not in _ENDED and (value is not None or found["state"] == "running"):
+        yield f"the run has the state {found['state']}: it has not finished"
+    if tokens is not None and value is not None and abs(tokens / target["tokens"] - 1) > MOST_TOLERANCE:
         yield (
-            f"{where}: the run has {format_count(tokens)} tokens, and {format_count(target['tokens'])} were promised "
-            f"({tokens:.6g}, {target['tokens']:.6g}; {MOST_TOLERANCE:.0%} is allowed)."
+            f"the run has {format_count(tokens)} tokens, and {format_count(target['tokens'])} were promised "
+            f"({tokens:.6g}, {target['tokens']:.6g}; {MOST_TOLERANCE:.0%} is allowed)"
         )
-    if began is not None and began < statement.created_at:
-        yield f"{where}: the run began at {moment_text(began)}, before the statement of {moment_text(statement.created_at)}."
-    metric = statement.predicate["metric"]
+    if began is not None and parse_moment(began) < statement.created_at:
+        yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
     low, high = metric["support"]
-    if observation.value is not None and not low < observation.value < high:
-        yield f"{where}: {observation.value:g} is no {metric['name']}, which lies in {low:g} to {high:g}."
+    if value is not None and not low < value < high:
+        yield f"{value:g} is no {metric['name']}, which lies in {low:g} to {high:g}"
 
 
 def observation_document(
-    observation: Observation, *, statement: Statement, target: Mapping[str, Any], by: str, at: datetime
+    found: Mapping[str, Any], *, statement: Statement, target: Mapping[str, Any], by: str, at: datetime
 ) -> bytes:
     """Return the bytes of `observed.json`."""
-    began = observation.started_at
     document = {
         "format_version": 1,
         "statement_sha256": statement.sha256,
         **{key: target["outcome"][key] for key in _PROMISED},
-        "value": observation.value,
-        "tokens": observation.tokens,
-        "state": observation.state,
-        "started_at": None if began is None else moment_text(began),
-        "not_in_log": list(observation.not_in_log),
-        "files": [{"name": name, "sha256": digest} for name, digest in sorted(observation.files.items())],
+        **found,
         "by": by,
         "read_at": moment_text(at),
         "tool": {"name": "marin-scaling", "version": __version__},
@@ -291,6 +265,7 @@ def read_observation(folder: Path) -> dict[str, Any]:
 def _require_promised(
     document: Mapping[str, Any], statement: Statement, target: Mapping[str, Any], *, where: str, read_at: datetime
 ) -> None:
+    """Require that a reading is about this promise, by a person who may read it."""
     if document["statement_sha256"] != statement.sha256:
         _refuse(where, "it is about another statement")
     for key in _PROMISED:
@@ -300,29 +275,12 @@ def _require_promised(
         _refuse(where, f"{document['by']} is neither its registrant nor its resolver")
     if read_at < statement.created_at:
         _refuse(where, f"it was read at {document['read_at']}, before the statement was made")
-    if document["state"] not in _ENDED and (document["value"] is not None or document["state"] == "running"):
-        _refuse(where, f"its run has the state {document['state']!r}, not finished")
-    began = None if document["started_at"] is None else parse_moment(document["started_at"])
-    lacking = {"start": began, "state": document["state"], "tokens": document["tokens"]}
-    if missing := [name for name, value in lacking.items() if (not value) != (name in document["not_in_log"])]:
-        _refuse(where, f"not_in_log contradicts its {missing[0]}")
-    observation = Observation(
-        value=document["value"],
-        tokens=document["tokens"],
-        state=document["state"],
-        started_at=began,
-        not_in_log=document["not_in_log"],
-        files={},
-    )
-    if faults := [*_differences(target, statement, observation, where=where)]:
-        _refuse("", faults[0].removesuffix("."))
+    for fault in _differences(document, target, statement):
+        _refuse(where, fault)
 
 
 def _refuse(where: str, reason: str) -> NoReturn:
-    refuse(
-        f"{where}: {reason}".removeprefix(": "),
-        fix="Restore the folder from version control; a reading of another run is no outcome.",
-    )
+    refuse(f"{where}: {reason}", fix="Restore the folder from version control; a reading of another run is no outcome.")
 
 
 def observation_step(folder: Path, document: Mapping[str, Any], *, unit: str) -> VerifiedStep:
@@ -334,10 +292,14 @@ def observation_step(folder: Path, document: Mapping[str, Any], *, unit: str) ->
     return VerifiedStep(what="observed", evidence=evidence, compared=not lacking)
 
 
-_WORDS = {"run": "name of the run", "start": "start of the run"}
-
-
 def not_checked(document: Mapping[str, Any]) -> list[str]:
     """Return in words what the log of a verified reading does not have, so that it was not checked."""
-    names = [_WORDS.get(name, name) for name in document["not_in_log"]]
+    known = {
+        "project": document["project_in_log"],
+        "name of the run": document["is_named_in_log"],
+        "start of the run": document["started_at"],
+        "state": document["state"],
+        "tokens": document["tokens"],
+    }
+    names = [name for name, value in known.items() if not value]
     return [f"not in its log, so not checked: {joined(names)}"] if names else []

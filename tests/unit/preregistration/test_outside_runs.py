@@ -14,12 +14,14 @@ from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_out
 from marin_scaling.errors import (
     LadderFileError,
     MarinScalingError,
+    SigningError,
     StatementError,
     UsageError,
     VerificationError,
 )
 from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.outside import preregister_table, record_outcome
+from marin_scaling.preregistration.preregister import sign_notice
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verification import verify, verify_registry
@@ -205,6 +207,32 @@ def test_a_run_that_was_resumed_under_its_id_is_one_run(root: Path, monkeypatch:
     verdict = record(folder, root / "own")
     assert verdict.outcome["value"] == pytest.approx(LOSS)
     assert len(json.loads((folder / "observed" / "observed.json").read_bytes())["files"]) == 2
+
+
+def test_a_log_of_another_kind_is_refused(folder: Path, root: Path) -> None:
+    """A history in JSON lines, where a CSV was promised."""
+    runs = pd.read_csv(write_log(root))
+    runs.to_json("log.jsonl", orient="records", lines=True)
+    with pytest.raises(VerificationError, match="json"):
+        record(folder, "log.jsonl")
+
+
+def test_a_table_that_is_not_text_is_refused(root: Path) -> None:
+    """With the command that writes it as text."""
+    pd.read_csv("runs.csv").to_parquet("runs.parquet")
+    with pytest.raises(UsageError, match="marin-scale table"):
+        preregister_table("runs.parquet", "hero.yaml", key="key", signer=PRINCIPAL, on_message=lambda _: None)
+
+
+def test_a_forecast_of_an_outside_run_can_be_withdrawn_before_it(folder: Path) -> None:
+    """Its registrant states how much of the run was seen; without that the command refuses."""
+    said = {"reason": "the run is put off", "key": Path("key"), "signer": PRINCIPAL, "on_message": lambda _: None}
+    with pytest.raises(UsageError, match="--steps-seen"):
+        sign_notice(folder, "withdraw", **said)
+    sign_notice(folder, "withdraw", steps_seen=0, **said)
+    assert check(folder).state is State.WITHDRAWN
+    with pytest.raises(SigningError):
+        record(folder, "log.csv")
 
 
 def test_only_the_registrant_and_the_resolver_read_an_outcome(folder: Path, root: Path) -> None:
