@@ -127,8 +127,16 @@ def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
     for path in (place / name for place in (folder.parent, folder) for name in _CONFIG_NAMES):
         if is_present(path):
             config |= _rows(read_table_file(path))[0]
-    name = _config_name({**config, **metrics}) or _folder_name(folder)
-    return TrackedRun(name=name, source=str(folder), config=config, metrics=metrics, last_steps=last, kind="json")
+    named = _config_name({**config, **metrics})
+    return TrackedRun(
+        name=named or _folder_name(folder),
+        source=str(folder),
+        config=config,
+        metrics=metrics,
+        last_steps=last,
+        kind="json",
+        is_named=bool(named),
+    )
 
 
 def _rows(raw: RawTable) -> list[dict[str, Any]]:
@@ -163,8 +171,7 @@ def _of_table(raw: RawTable, path: Path) -> list[TrackedRun]:
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     own = _folder_name(path.parent) if stem in _PLAIN_FILES else stem
     if (step := _step_of(raw, is_named=bool(run))) and any(_are_steps(group, step, raw) for group in grouped.values()):
-        runs = [_last_of(name or own, group, step, raw.name) for name, group in grouped.items()]
-        return [replace(each, kind=_kind_of(path), is_named=bool(name)) for each, name in zip(runs, grouped, strict=True)]
+        return [_last_of(name or own, group, step, path, is_named=bool(name)) for name, group in grouped.items()]
     places = [own] if len(rows) == 1 else [f"{own}, {place}" for place in raw.places]
     return [
         TrackedRun(
@@ -199,13 +206,14 @@ def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> b
     return len(set(steps)) > 1 and steps == sorted(steps) and len(sizes) < 2
 
 
-def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, source: str) -> TrackedRun:
+def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, *, is_named: bool) -> TrackedRun:
     """Return the run of a history, with the last value of each column in the order of steps."""
     last, last_steps = dict[str, Any](), dict[str, float]()
     for at, row in sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0]):
         last |= row
         last_steps |= dict.fromkeys(row, at)
-    return TrackedRun(name=name, source=source, config={}, metrics=last, last_steps=last_steps)
+    kind = _kind_of(path)
+    return TrackedRun(name=name, source=str(path), config={}, metrics=last, last_steps=last_steps, kind=kind, is_named=is_named)
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
@@ -217,7 +225,8 @@ def _json_lines(path: Path) -> list[TrackedRun]:
             continue
         if "summary" in row and "config" in row:
             config, metrics = (_told(row, key, path, number) for key in ("config", "summary"))
-            found.append(TrackedRun(name=_log_name(config, path), source=str(path), config=config, metrics=metrics))
+            name, is_named = _log_name(config, path), bool(_config_name(config))
+            found.append(TrackedRun(name=name, source=str(path), config=config, metrics=metrics, is_named=is_named))
         elif row.get("tracker") == "json_logger":
             told = {key: _told(row, key, path, number) for key in ("hparams", "metrics", "summary")}
             writer = " ".join(str(row[key]) for key in ("run_id", "process_index", "host") if key in row)
@@ -372,6 +381,7 @@ class _JsonLog:
             metrics=self.metrics,
             state=state,
             last_steps=self.last_steps,
+            is_named=self.is_named,
         )
 
 
@@ -535,6 +545,14 @@ def _of_client(run: Any) -> TrackedRun:
         state=run.state,
         id=run.id,
         project=f"{run.entity}/{run.project}",
-        started_at=datetime.fromisoformat(run.created_at).replace(tzinfo=UTC),
+        started_at=_moment(run.created_at),
         kind="wandb",
     )
+
+
+def _moment(text: object) -> datetime | None:
+    """Return a time of W&B's client, which is in UTC; None for anything else."""
+    try:
+        return datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -5,6 +5,7 @@ import logging
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -121,6 +122,27 @@ def copy_of_whole_run(written: Path, folder: Path) -> Path:
             return Path(path)
         time.sleep(0.2)
     raise AssertionError(f"W&B did not write the end of {written}")
+
+
+@pytest.mark.parametrize(("said", "began"), [("2026-11-20T08:30:00Z", "2026-11-20T08:30:00+00:00"), (None, None)])
+def test_a_run_of_an_online_project_has_its_id_project_and_start(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, began: str | None
+) -> None:
+    """As W&B's client gives them; an unknown start is None."""
+    wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    told = {
+        "name": "a",
+        "id": "w1",
+        "entity": "lab",
+        "project": "moe",
+        "url": "https://wandb.ai/lab/moe/w1",
+        "state": "finished",
+    }
+    run = SimpleNamespace(**told, config={}, summary={"eval/loss": 2.5}, created_at=said)
+    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(runs=lambda project: [run]))
+    (read,) = read_tracked_runs("wandb:lab/moe")
+    assert (read.id, read.project, read.metrics) == ("w1", "lab/moe", {"eval/loss": 2.5})
+    assert (read.started_at and read.started_at.isoformat()) == began
 
 
 def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
