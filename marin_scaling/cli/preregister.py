@@ -86,6 +86,7 @@ def _register_target(
     dry_run: bool,
 ) -> None:
     from marin_scaling.preregistration import preregister as domain
+    from marin_scaling.preregistration.register import require_signable
     from marin_scaling.preregistration.signing.keys import find_principal
     from marin_scaling.run.plan import load_ladder
 
@@ -101,7 +102,9 @@ def _register_target(
         typer.echo(domain.signer_text(principal, key) + "\n")
         for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
             typer.echo(warning)
-        domain.forecast_target(planned, on_message=typer.echo)
+        evidence = domain.forecast_target(planned, on_message=typer.echo)
+        file = planned.ladder.file
+        require_signable(evidence, registry_dir=registry, principal=principal, slug=slug or file.name, promise=file.promise)
         typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {shlex.quote(str(ladder_path))}")
         return
     made = domain.preregister(
@@ -157,12 +160,14 @@ def _register_outside(
 ) -> None:
     from marin_scaling.preregistration import outside
     from marin_scaling.preregistration.preregister import signer_text
+    from marin_scaling.preregistration.register import require_signable
 
     if dry_run:
         wanted = outside.read_target_file(target)
         principal = outside.registrant_of(wanted, registry=registry, signer=signer, on_message=typer.echo)
         typer.echo(signer_text(principal, key) + "\n")
-        outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
+        evidence = outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
+        require_signable(evidence, registry_dir=registry, principal=principal, slug=slug or wanted.name, promise=wanted.promise)
         typer.echo("Nothing is signed.\nNext: the same command without --dry-run")
         return
     made = outside.preregister_table(

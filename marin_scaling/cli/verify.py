@@ -135,6 +135,7 @@ _LOG = typer.Option(
 )
 _TRACKED = typer.Argument(metavar="FOLDER", help="Preregistration of an outside run, by name or path.")
 _KEY = typer.Option(None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with; default: yours.")
+_DIVERGED = typer.Option(False, "--diverged", help="State that the run diverged, a miss: its log has no loss at the end.")
 _SIGNER = typer.Option(None, "--as", metavar="NAME", help="Name to sign as: the registrant's or the resolver's.")
 
 
@@ -144,6 +145,7 @@ def outcome(
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
+    diverged: bool = _DIVERGED,
 ) -> None:
     """Record the outcome of an outside run from its log.
 
@@ -154,7 +156,7 @@ def outcome(
     """
     from marin_scaling.preregistration.outside import record_outcome
 
-    verdict = record_outcome(which, *log, registry=registry, key=key, signer=signer, on_message=typer.echo)
+    verdict = record_outcome(which, *log, registry=registry, key=key, signer=signer, diverged=diverged, on_message=typer.echo)
     echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
     typer.echo(f"Next: git add {shlex.quote(str(registry))} && git commit -m {shlex.quote(f'Check {verdict.id}')}{push()}")
 

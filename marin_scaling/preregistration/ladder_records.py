@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.canonical_json import has_digest, load_canonical, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, refuse
 from marin_scaling.files import read_plain
-from marin_scaling.git import restored_by, restoring_command
+from marin_scaling.git import restored_by, restoring, restoring_command
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.register import ladder_row
@@ -120,7 +120,7 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
         refuse(
             f"{source['path']} was changed after signing: it has the digest {sha256_hex(raw)}, and {where} promises "
             f"{source['sha256']}",
-            fix=f"Restore it from version control: git checkout -- {source['path']}",
+            fix=restoring(path, fits=partial(has_digest, digest=source["sha256"])),
         )
     table = chosen_runs(read_run_table(path, **source["choices"]))
     rows: list[dict[str, Any]] = [ladder_row(row) for row in signed_rows(table.frame)]

@@ -33,6 +33,7 @@ from marin_scaling.preregistration.format import (
     OutcomeSource,
     OutsideEvaluation,
     OutsideTarget,
+    ReadingOfTable,
 )
 from marin_scaling.preregistration.layout import (
     _SLUG,
@@ -187,6 +188,8 @@ def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_
     require_policy(target.promise, registry=registry, principal=principal)
     for warning in unknown_people(target.promise, registry=registry, principal=principal):
         on_message(warning)
+    if target.promise.void_if and target.promise.resolver in (None, principal):
+        on_message("warning: promise.void_if has no effect: only a promise.resolver who is someone else can void a forecast")
     return principal
 
 
@@ -216,8 +219,6 @@ def forecast_outside(
     tested = backtest_of_fit(result)
     document, losses = documented(result, tested, target=run, on_message=on_message)
     doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
-    if target.promise.void_if and target.promise.resolver is None:
-        doubts.append("promise.void_if has no effect: only a promise.resolver who is someone else can declare a forecast void")
     for doubt in doubts:
         on_message(wrapped(f"warning: {doubt}"))
     recipe = {"recipe": OUTSIDE, "numbers": [], "constants": []}
@@ -280,6 +281,10 @@ def _in_metric(table: RunTable, target: TargetFile) -> RunTable:
 def _source(path: Path, choices: ReadingChoices) -> dict[str, Any]:
     """Return the table's path, digest and choices for the statement; `UsageError` for a file of another kind or place."""
     name = path.as_posix()
+    if unknown := choices.keys() - ReadingOfTable.model_fields.keys():
+        raise UsageError(
+            f"{joined(sorted(unknown))}: no choice about a table.", fix=f"Choose of: {', '.join(ReadingOfTable.model_fields)}."
+        )
     if path.is_dir() or path.suffix not in TABLE_ENDINGS:
         raise UsageError(
             f"{path} is {'a folder' if path.is_dir() else 'no .csv or .tsv file'}.",
@@ -302,12 +307,14 @@ def record_outcome(
     registry: Path | str = REGISTRY,
     key: Path | str | None = None,
     signer: str | None = None,
+    diverged: bool = False,
     on_message: OnMessage = print,
 ) -> Verdict:
     """Read the outcome of an outside run from its log, sign the reading, and return the verdict.
 
     `logs` are files, folders, or `wandb:ENTITY/PROJECT`, read as by `marin-scale import`. The registrant or the resolver signs.
-    `VerificationError` lists every way in which the log is not that of the promised run; nothing is written then.
+    `diverged` states that the run diverged, which is a miss; its log must have no loss at the end. `VerificationError` lists
+    every way in which the log is not that of the promised run; nothing is written then.
     """
     folder = one_folder(str(getattr(registration, "folder", registration)), registry=Path(registry))
     verified = verify_folder(folder, allowed_signers=signers_path(folder))
@@ -320,12 +327,19 @@ def record_outcome(
     policy_steps(verified)
     if verified.outcome is not None:
         raise UsageError(
-            f"{folder.name} has its outcome already, checked at {verified.outcome['checked_at']}; {joined(logs)} was not read.",
+            f"{folder.name} has its outcome already, checked at {verified.outcome['checked_at']}; no log was read.",
             why="An outcome is read once, so that no later log can replace it.",
             fix=f"See it: marin-scale check {folder.name}",
         )
     if not is_present(folder / OBSERVATION_DIR):
-        _observe(verified, logs, key=None if key is None else Path(key).expanduser(), signer=signer, on_message=on_message)
+        _observe(
+            verified,
+            logs,
+            key=None if key is None else Path(key).expanduser(),
+            signer=signer,
+            diverged=diverged,
+            on_message=on_message,
+        )
     now = datetime.datetime.now(datetime.UTC)
     if not is_present(folder / OUTCOME_NAME):
         write_once(folder / OUTCOME_NAME, dump_canonical(_outcome(verified, at=now)))
@@ -333,12 +347,14 @@ def record_outcome(
     return check(folder, registry=registry)
 
 
-def _observe(verified: Verified, logs: Sequence[str], *, key: Path | None, signer: str | None, on_message: OnMessage) -> None:
+def _observe(
+    verified: Verified, logs: Sequence[str], *, key: Path | None, signer: str | None, diverged: bool, on_message: OnMessage
+) -> None:
     """Sign a reading of the log and publish it beside the statement."""
     folder, statement, target = verified.folder, verified.statement, verified.subjects["target.json"]
     principal, now = find_principal(signer), datetime.datetime.now(datetime.UTC)
     require_may_observe(statement, principal)
-    found = observe(target, statement, logs)
+    found = observe(target, statement, logs, diverged=diverged)
     signing_key = find_signing_key(key)
     require_may_sign(signers_path(folder), principal=principal, key=signing_key.public_key, namespace=NAMESPACE, at=now)
     raw = observation_document(found, statement=statement, target=target, by=principal, at=now)

@@ -25,6 +25,8 @@ from marin_scaling.preregistration.registry import (
     read_registration,
     register,
     registration_id,
+    require_free,
+    require_unforecast,
     signers_path,
     standing_forecast,
 )
@@ -176,6 +178,17 @@ def preregister_target(
     write_down(registry_dir, at=created_at)
     bound = None if isinstance(target, OutsideTarget) else bound_spec(unbound_spec(target), statement=statement.raw)
     return Registration(folder=folder, statement=statement, target=bound, key_note=key.note, added_signer=added)
+
+
+def require_signable(evidence: Evidence, *, registry_dir: Path, principal: str, slug: str, promise: Promise) -> None:
+    """Raise the error with which `preregister_target` would refuse this forecast now; write nothing."""
+    now = datetime.now(UTC)
+    files = subject_files(evidence)
+    statement = statement_about(files, target=evidence.target, slug=slug, principal=principal, created_at=now, promise=promise)
+    _require_new_to_the_log(registry_dir, name=statement.predicate["id"])
+    require_none_sealed(registry_dir, target=files["target.json"], by=principal)
+    require_unforecast(registry_dir, target=files["target.json"], registrant=principal)
+    require_free(registry_dir / statement.predicate["id"])
 
 
 def statement_about(

@@ -100,17 +100,31 @@ def register(registry_dir: Path, *, slug: str, created_at: datetime, files: Mapp
     `StatementError` names an existing preregistration of the same `target.json`.
     """
     registrant = read_statement(files[STATEMENT_NAME], name=STATEMENT_NAME).predicate["registrant"]
-    if standing := standing_forecast(registry_dir, target=files["target.json"], registrant=registrant):
-        raise StatementError(
-            f"{standing} already forecasts this target.",
-            why="With two forecasts of one run, the better one could be picked afterwards.",
-            fix=f"{_answer(files['target.json'], standing)}. If nothing was trained, withdraw it "
-            f"(marin-scale registry withdraw {standing.name} --reason WHY) and rerun this command.",
-        )
     folder = registry_dir / registration_id(slug, created_at=created_at)
+    require_unforecast(registry_dir, target=files["target.json"], registrant=registrant)
     require_free(folder)
     publish_registration(folder, files)
     return folder
+
+
+def require_unforecast(registry_dir: Path, *, target: bytes, registrant: str) -> None:
+    """Raise `StatementError` if this person may not forecast this target any more: it has a forecast, or a known outcome."""
+    for folder in registration_folders(registry_dir):
+        path = folder / "target.json"
+        is_known = is_present(folder / OUTCOME_NAME) and is_outside_target(target)
+        if is_known and is_present(path) and identity(read_bytes(path)) == identity(target):
+            raise StatementError(
+                f"{folder} has the outcome of this run.",
+                why="A known loss cannot be forecast.",
+                fix=f"See it: marin-scale check {folder.name}. Forecast a run that has not begun.",
+            )
+    if standing := standing_forecast(registry_dir, target=target, registrant=registrant):
+        raise StatementError(
+            f"{standing} already forecasts this target.",
+            why="With two forecasts of one run, the better one could be picked afterwards.",
+            fix=f"{_answer(target, standing)}. If nothing was trained, withdraw it "
+            f"(marin-scale registry withdraw {standing.name} --reason WHY) and rerun this command.",
+        )
 
 
 def standing_forecast(registry_dir: Path, *, target: bytes, registrant: str) -> Path | None:

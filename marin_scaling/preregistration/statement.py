@@ -533,7 +533,7 @@ def _require_term(statement: Statement) -> None:
     if statement.due - statement.created_at > LONGEST_TERM:
         refuse(
             f"it is due at {moment_text(statement.due)}, more than {LONGEST_TERM.days} days after it is made",
-            fix="Give an earlier day, within four years: promise.due in the ladder's file.",
+            fix="Give an earlier day, within four years: promise.due.",
         )
 
 
@@ -552,7 +552,7 @@ def _check_resolution(statement: Statement) -> None:
     if due <= statement.created_at:
         refuse(
             f"it is due at {due:%Y-%m-%dT%H:%M:%SZ}, before it was made",
-            fix="Give the run the time that it takes: a later promise.due in the ladder's file.",
+            fix="Give the run the time that it takes: a later promise.due.",
         )
     ids = [assumption["id"] for assumption in statement.predicate["assumptions"]]
     if len(set(ids)) < len(ids):

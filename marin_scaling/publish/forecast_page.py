@@ -182,7 +182,8 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     if authentic.amended:
         yield f"Its registrant gave {counted(len(authentic.amended), 'later forecast')} of the same run."
     yield from (sentence(each) for each in authentic.said if each != FitStatus.USABLE.value)
-    yield from (f"Related run known before: {each}" for each in authentic.statement.predicate["knowledge"]["relatedRunsSeen"])
+    seen = authentic.statement.predicate["knowledge"]["relatedRunsSeen"]
+    yield from (f"Related run known before: {each}" for each in seen if each != "none")
     yield from (f"Not compared: {step.what}: {step.evidence}" for step in authentic.steps if not step.compared)
 
 

@@ -200,10 +200,14 @@ def _step_of(raw: RawTable, *, is_named: bool) -> str:
 
 
 def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> bool:
-    """Return True if rows of one name are steps of one run: steps that go up, with one number of parameters."""
+    """Return True if rows of one name are steps of one run, with one number of parameters.
+
+    Steps of nameless rows go up; those of a named run go back where it was resumed.
+    """
     steps = [number for row in rows if (number := number_in(row.get(step))) is not None]
     sizes = {row.get(name) for name in candidates(COLUMNS["params"], raw)[:1] for row in rows}
-    return len(set(steps)) > 1 and steps == sorted(steps) and len(sizes) < 2
+    is_named = any(row.get(_unwrapped(name)) for name in candidates(COLUMNS["run"], raw)[:1] for row in rows)
+    return len(set(steps)) > 1 and (is_named or steps == sorted(steps)) and len(sizes) < 2
 
 
 def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, *, is_named: bool) -> TrackedRun:
@@ -212,8 +216,17 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
     for at, row in sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0]):
         last |= row
         last_steps |= dict.fromkeys(row, at)
-    kind = _kind_of(path)
-    return TrackedRun(name=name, source=str(path), config={}, metrics=last, last_steps=last_steps, kind=kind, is_named=is_named)
+    return TrackedRun(
+        name=name,
+        source=str(path),
+        config={},
+        metrics=last,
+        state=next((str(last[key]) for key in ("status", "state", *aliases_of(COLUMNS["status"])) if key in last), ""),
+        started_at=min(filter(None, (_moment(row.get(key)) for row in rows for key in _TIMES)), default=None),
+        last_steps=last_steps,
+        kind=_kind_of(path),
+        is_named=is_named,
+    )
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
@@ -550,9 +563,17 @@ def _of_client(run: Any) -> TrackedRun:
     )
 
 
-def _moment(text: object) -> datetime | None:
-    """Return a time of W&B's client, which is in UTC; None for anything else."""
+_TIMES = ("started_at", "start_time", "created_at", "timestamp", "_timestamp")
+"""Columns that tell when a row was logged, or its run began; a run began at the earliest one or before."""
+_MILLISECONDS = 1e11  # of Unix times: as seconds this is in the year 5138
+
+
+def _moment(value: object) -> datetime | None:
+    """Return a time in ISO's format (UTC where it names no zone) or in Unix seconds or milliseconds; None for anything else."""
     try:
-        return datetime.fromisoformat(str(text)).replace(tzinfo=UTC)
-    except ValueError:
+        if (number := number_in(value)) is not None:
+            return datetime.fromtimestamp(number / (1000 if number > _MILLISECONDS else 1), UTC)
+        found = datetime.fromisoformat(str(value))
+    except (ValueError, OverflowError, OSError):
         return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

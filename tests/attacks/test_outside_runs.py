@@ -12,12 +12,15 @@ from typing import Any
 import pandas as pd
 import pytest
 from forgery import MALLORY, Change, allow, edit, edited, key_of, refused, said_by, sign_again
+from git_repository import branch_off, commit
 from made_once import made_once
 from outside_factory import KEY, LOSS, PRINCIPAL, register_outside, write_files, write_log
 from registration_factory import signing_key
+from typer.testing import CliRunner
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.cli.app import app
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import outcome_document
 from marin_scaling.preregistration.outside import forecast_outside, read_target_file, record_outcome
@@ -291,6 +294,36 @@ def test_a_second_forecast_of_the_run_under_other_words_is_refused(root: Path, f
     sign_again(other, promised, files=words)
     log_now(folder.parent)
     refused(root, "for the same target")
+
+
+def test_a_forecast_that_came_after_the_outcome_is_refused(root: Path, folder: Path) -> None:
+    """Of another person, made with other software, dated before: the log has it after the outcome."""
+    other = folder.with_name(f"{folder.name}-2")
+    shutil.copytree(folder, other, ignore=shutil.ignore_patterns("observed", "outcome.json"))
+
+    def promised(said: dict[str, Any]) -> None:
+        said.update(id=other.name, registrant=MALLORY)
+        said["resolution"].update(resolver=MALLORY)
+
+    sign_again(other, promised)
+    statement = (other / "statement.json").read_bytes()
+    (other / "statement.json.sig").write_bytes(make_signature(statement, private_key=key_of(MALLORY).private_key))
+    hidden = other.rename(root / "hidden")
+    log_now(folder.parent)
+    hidden.rename(other)
+    write_down(folder.parent, at=datetime.now(UTC))
+    refused(root, "after the outcome")
+
+
+def test_a_branch_that_changes_the_signed_table_is_refused(root: Path, folder: Path) -> None:
+    """Though no file of the registry changes."""
+    branch_off(root)
+    (root / "runs.csv").write_text((root / "runs.csv").read_text().replace("3.", "3.1", 1))
+    commit(root)
+    with contextlib.chdir(root):
+        done = CliRunner().invoke(app, ["review", "--base", "main"])
+    assert done.exit_code == 1
+    assert "runs.csv was changed after signing" in " ".join(done.output.split())
 
 
 def test_the_key_of_the_promise_is_in_the_refusal(root: Path, folder: Path) -> None:

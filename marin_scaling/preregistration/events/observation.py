@@ -74,10 +74,11 @@ class ObservationFile(Part):
     tool: OutcomeTool
 
 
-def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]) -> dict[str, Any]:
+def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str], *, diverged: bool = False) -> dict[str, Any]:
     """Return the part of `observed.json` that comes from the log at these places (files, folders, `wandb:ENTITY/PROJECT`).
 
-    `VerificationError` lists every way in which the log is not that of the run that `target` names.
+    `diverged` takes a key that has no value at the end as that of a run that diverged. `VerificationError` lists every way in
+    which the log is not that of the run that `target` names.
     """
     from marin_scaling.run.import_runs import LoggedValues
     from marin_scaling.run.trackers import read_tracked_runs
@@ -86,8 +87,9 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
     run = _named_run(outcome, read_tracked_runs(*logs), where=joined(logs))
     values = LoggedValues(run)
     key = _own_key(values, outcome["key"])
+    ends = _ends_with(key, run)
     found = {
-        "value": values.number(key),
+        "value": None if diverged and not ends else values.number(key),
         "tokens": values.number(values.key(_tokens_keys(outcome))),
         "state": run.state,
         "started_at": None if run.started_at is None else moment_text(run.started_at),
@@ -95,7 +97,16 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
     }
-    if faults := [*_faults_of_log(run, key, tracker=outcome["tracker"]), *_differences(found, target, statement)]:
+    faults = [*_differences(found, target, statement)]
+    if run.kind != outcome["tracker"]:
+        faults.append(f"the log is of the kind {run.kind}, and the tracker {outcome['tracker']} was promised")
+    if not ends and not diverged:
+        faults.append(
+            f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
+        )
+    if diverged and found["value"] is not None:
+        faults.append(f"{key} ends with {found['value']:g}, so the run did not diverge")
+    if faults:
         raise VerificationError(
             tuple(f"{run.source}: {fault}." for fault in faults),
             why="An outcome is the last value of the named key in the log of the promised run, once that has finished.",
@@ -105,8 +116,12 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
 
 
 def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
-    """Return the one run with the promised id, or else name, with all its restarts under one id."""
+    """Return the one run with the promised id, or else name, with all its restarts under one id.
+
+    A log of one run that does not name it can be that of the promised run.
+    """
     found = [run for run in runs if run.id == outcome["run"]] or [run for run in runs if run.name == outcome["run"]]
+    found = found or [run for run in runs if len(runs) == 1 and not run.is_named]
     if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(_start_of, found))):
         return _with_restarts(sorted(found, key=_start_of))
     names = joined(dict.fromkeys(f"{run.name} ({run.id})" if run.id else run.name for run in runs), most=8) or "none"
@@ -174,13 +189,14 @@ def _digests(logs: Sequence[str]) -> list[dict[str, str]]:
     return [{"name": name, "sha256": sha256_hex(read_bytes(file, most_bytes=MOST_TABLE_BYTES))} for name, file in files]
 
 
-def _faults_of_log(run: TrackedRun, key: str, *, tracker: str) -> Iterator[str]:
-    """Yield another kind of log, and a key without a value at the end."""
-    if run.kind != tracker:
-        yield f"the log is of the kind {run.kind}, and the tracker {tracker} was promised"
-    at, end = run.last_steps.get(key), max(run.last_steps.values(), default=0.0)
-    if at is not None and at < (1 - MOST_TOLERANCE) * end:
-        yield f"{key} was logged last at step {at:g}, and the log ends at step {end:g}: the end has no value"
+def _last_step(run: TrackedRun) -> float:
+    return max(run.last_steps.values(), default=0.0)
+
+
+def _ends_with(key: str, run: TrackedRun) -> bool:
+    """Return True if the log has the key at its end, or does not say when it was logged."""
+    end = _last_step(run)
+    return run.last_steps.get(key, end) >= (1 - MOST_TOLERANCE) * end
 
 
 def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement: Statement) -> Iterator[str]:

@@ -434,6 +434,8 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
         for folder, runs in brought_runs(base, registry_dir=registry_dir, runs_dir=runs_dir).items():
             if folder not in folders:
                 reviewed += _reviewed_for_runs(folder, runs=runs, signers=signers, runs_dir=runs_dir, called=called)
+        tabled = [each for each in with_changed_tables(base, registry_dir=registry_dir) if each not in folders]
+        reviewed += [review(folder, added=(), restored=()) for folder in tabled]
         would_refuse = _would_refuse(base, registry_dir=registry_dir, runs_dir=runs_dir, signers=signers)
     return Review(
         step=step,
@@ -443,6 +445,18 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
         trust=tuple(trust),
         base_faults=tuple(faults),
     )
+
+
+def with_changed_tables(base: str, *, registry_dir: Path) -> list[Path]:
+    """Return the forecasts of outside runs whose signed table differs from that in `base`."""
+    found = []
+    for folder in registration_folders(registry_dir):
+        with contextlib.suppress(MarinScalingError):  # sealed, or refused elsewhere
+            ladder = load_canonical(read_bytes(folder / "ladder.json"), name="ladder.json")
+            path = registry_dir.parent / ladder["source"]["path"] if is_outside_run(folder) else None
+            if path is not None and compared_trees(base, path).changes():
+                found.append(folder)
+    return found
 
 
 def _would_refuse(base: str, *, registry_dir: Path, runs_dir: Path, signers: Path) -> tuple[Verdict, ...]:

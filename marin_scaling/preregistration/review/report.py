@@ -190,7 +190,7 @@ def measured_table(statement: Statement) -> str:
         "shape": _named(run["shape"] or recipe.get("described", {})),
         "size": f"{run['paramsTotal']:,} parameters{active}, {run['tokens']:,} tokens, {cost}",
         "beyond the ladder": ", ".join(f"{name} {times:.4g}x" for name, times in recipe["beyondLadder"].items()),
-        "text": _named(recipe["data"]),
+        "text": recipe["data"]["source"] if statement.is_outside else _named(recipe["data"]),
         "metric": f"{metric['name']} in {metric['unit']}; {_named(protocol)}",
         "weights": metric["checkpointRule"],
         "fitted runs": predicate["fit"]["ladderRule"],
@@ -443,7 +443,7 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecas
     yield _record(statement.predicate["registrant"], known=known)
     questions = (*_QUESTIONS, _QUESTION[statement.is_outside])
     yield "### Questions for a person\n\n" + "\n".join(f"- [ ] {question}" for question in questions)
-    yield f"Digest of the statement, for the run's spec: `{statement.sha256}`"
+    yield f"Digest of the statement{'' if statement.is_outside else ', for the run spec'}: `{statement.sha256}`"
 
 
 def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:

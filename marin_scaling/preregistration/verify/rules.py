@@ -256,7 +256,21 @@ def _require_one_for_each_target(folders: Sequence[Path], *, log: Log) -> None:
                     fix="Keep the one that was registered first: of two forecasts for one run, one could be chosen after the "
                     "fact.",
                 )
+            if is_outside_target(target):
+                _require_before_outcome(first, folder, log=log)
+                _require_before_outcome(folder, first, log=log)
         earlier.append(folder)
+
+
+def _require_before_outcome(known: Path, folder: Path, *, log: Log) -> None:
+    """Refuse a forecast that came into the log after another one of the same outside run had its outcome there."""
+    outcomes = [entry.number for entry in log.by_id.get(known.name, ()) if OUTCOME_NAME in entry.files]
+    entries = [entry.number for entry in log.by_id.get(folder.name, ())]
+    if outcomes and entries and outcomes[0] < entries[0]:
+        refuse(
+            f"{folder} came into the log after the outcome of its run, which {known} has",
+            fix="Remove it: a known loss cannot be forecast.",
+        )
 
 
 def _was_withdrawn(folder: Path, *, before: Path, log: Log) -> bool:

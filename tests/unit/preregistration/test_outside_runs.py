@@ -4,13 +4,16 @@ import contextlib
 import json
 import shutil
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_key, write_log
+from typer.testing import CliRunner
 
+from marin_scaling.cli.app import app
 from marin_scaling.errors import (
     LadderFileError,
     MarinScalingError,
@@ -55,8 +58,8 @@ def made(place: Path) -> str:
     return str(place)
 
 
-def record(folder: Path, log: Path | str):
-    return record_outcome(folder, str(log), key="key", signer=PRINCIPAL, on_message=lambda _: None)
+def record(folder: Path, log: Path | str, **choices):
+    return record_outcome(folder, str(log), key="key", signer=PRINCIPAL, on_message=lambda _: None, **choices)
 
 
 def register(**choices):
@@ -113,7 +116,7 @@ def test_the_outcome_is_the_last_value_of_the_named_key(folder: Path, root: Path
 def test_an_outcome_is_read_once(folder: Path, root: Path) -> None:
     """A second log is refused before it is read."""
     first = record(folder, write_log(root)).outcome
-    with pytest.raises(UsageError, match="was not read"):
+    with pytest.raises(UsageError, match="no log was read"):
         record(folder, write_log(root, loss=LOSS * 1.5))
     assert check(folder).outcome == first
 
@@ -207,6 +210,75 @@ def test_a_run_that_was_resumed_under_its_id_is_one_run(root: Path, monkeypatch:
     verdict = record(folder, root / "own")
     assert verdict.outcome["value"] == pytest.approx(LOSS)
     assert len(json.loads((folder / "observed" / "observed.json").read_bytes())["files"]) == 2
+
+
+def history(*rows: dict) -> str:
+    """A history in JSON lines."""
+    Path("metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return "metrics.jsonl"
+
+
+@pytest.fixture
+def in_json(root: Path) -> Path:
+    """A second forecast, whose log will be JSON lines."""
+    return register_outside(root, name="json", outcome={**target()["outcome"], "tracker": "json", "run": "hero-2"})
+
+
+def row(step: int, loss: float | None, **more: object) -> dict:
+    """A step of the second run; 10 are all."""
+    return {"run": "hero-2", "step": step, **({} if loss is None else {KEY: loss}), "tokens": TOKENS * step / 10, **more}
+
+
+def test_a_history_in_which_a_restart_goes_back_is_one_run(in_json: Path) -> None:
+    """The values of the restart count; steps are not in order in the file."""
+    log = history(row(5, 4.0), row(7, 9.9), row(6, 3.0), row(7, 2.9), row(10, LOSS))
+    assert record(in_json, log).outcome["value"] == pytest.approx(LOSS)
+
+
+def test_a_log_of_one_run_that_does_not_name_it_is_taken_and_said(in_json: Path) -> None:
+    """Under any file name."""
+    rows = [row(5, 4.0), row(10, LOSS)]
+    record(in_json, history(*({key: value for key, value in each.items() if key != "run"} for each in rows)))
+    step = next(step for step in verify(in_json).steps if step.what == "observed")
+    assert "name of the run" in step.evidence
+
+
+def test_a_history_gives_its_start_and_state(in_json: Path) -> None:
+    """The first time that it has is not after the start, so an earlier one is refused; so is a run that crashed."""
+    for more, named in (({"timestamp": 1.6e9}, "2020-09-13"), ({"status": "crashed"}, "crashed")):
+        with pytest.raises(VerificationError, match=named):
+            record(in_json, history(row(5, 4.0, **more), row(10, LOSS, **more)))
+    now = datetime.now(UTC) + timedelta(minutes=1)
+    record(
+        in_json, history(row(5, 4.0, timestamp=now.isoformat()), row(10, LOSS, timestamp=now.isoformat(), status="finished"))
+    )
+    assert "start" not in next(step for step in verify(in_json).steps if step.what == "observed").evidence
+
+
+def test_a_divergence_that_the_log_shows_by_silence_has_to_be_stated(in_json: Path) -> None:
+    """And cannot be stated of a run that ends with a loss."""
+    silent = history(row(5, 4.0), row(10, None))
+    with pytest.raises(VerificationError, match="--diverged"):
+        record(in_json, silent)
+    with pytest.raises(VerificationError, match="did not diverge"):
+        record(in_json, history(row(5, 4.0), row(10, LOSS)), diverged=True)
+    assert record(in_json, history(row(5, 4.0), row(10, None)), diverged=True).state is State.MISSED
+
+
+def test_a_run_with_a_known_outcome_is_not_forecast_by_anyone(folder: Path, root: Path) -> None:
+    """Neither by another person, nor in a dry run."""
+    record(folder, write_log(root))
+    write_key(root / "other", number=7)
+    with pytest.raises(StatementError, match="has the outcome"):
+        preregister_table("runs.csv", "hero.yaml", key="other", signer="bob@example.org", on_message=lambda _: None)
+    dry = ["preregister", "--table", "runs.csv", "--target", "hero.yaml", "--dry-run", "--as", "bob@example.org"]
+    assert "has the outcome" in str(CliRunner().invoke(app, dry).exception)
+
+
+def test_an_unknown_choice_is_refused_before_the_fit(root: Path) -> None:
+    """With the choices that there are."""
+    with pytest.raises(UsageError, match="wher"):
+        register(wher={"mix": "web"})
 
 
 def test_a_log_of_another_kind_is_refused(folder: Path, root: Path) -> None:
