@@ -1,5 +1,7 @@
 """Two machines (two folders) that share runs at an address: each run is trained once, and goes on where the other stopped."""
 
+import contextlib
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +82,17 @@ def test_a_run_that_one_machine_began_ends_on_another_as_it_would_have_on_the_fi
     assert steps[0] > 5
 
 
+def put_away(shared: Path, away: Path) -> None:
+    """Move the shared folder, and put a file in its place; a launcher may make the folder anew in between."""
+    shared.rename(away)
+    while True:
+        with contextlib.suppress(IsADirectoryError):
+            shared.write_text("in the way")
+            return
+        shutil.copytree(shared, away, dirs_exist_ok=True)
+        shutil.rmtree(shared)
+
+
 def test_an_address_that_is_away_for_a_while_costs_no_run(tmp_path: Path) -> None:
     """From when the first run is recorded until it is said: all are recorded, and in the end they lie there."""
     folder, shared = repository(tmp_path / "here", more=sharing(tmp_path)), tmp_path / "shared"
@@ -87,8 +100,7 @@ def test_an_address_that_is_away_for_a_while_costs_no_run(tmp_path: Path) -> Non
     deadline = time.monotonic() + 300
     while not records(folder) and launcher.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
-    shared.rename(tmp_path / "away")
-    shared.write_text("in the way")
+    put_away(shared, tmp_path / "away")
     assert launcher.stdout is not None
     output = ""
     while "shared/work/" not in output and (line := launcher.stdout.readline()):  # until it is said
