@@ -16,7 +16,7 @@ DELPHI = Path(__file__).parents[2] / "runs" / "delphi" / "runs.csv"
 
 @pytest.fixture
 def frame(monkeypatch):
-    metric = Metric(name="code_nats", unit="nats/line", aliases=("eval/code",))
+    metric = Metric(name="code_nats", unit="nats/line", support=(0.0, 100.0), aliases=("eval/code",))
     monkeypatch.setitem(METRICS, "code_nats", metric)
     runs = pd.read_csv(DELPHI, float_precision="round_trip").rename(columns={"paloma_macro_loss_nats": "loss"})
     return runs.drop(columns=["metric"], errors="ignore").rename(columns={"loss": "eval/code"})

@@ -31,7 +31,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def printed(made: Registration, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
     """Return the text of the next steps, and its commands except the training."""
-    _print_next(made, registry=Path("preregistrations"), runs=Path("runs/tiny"), ladder_path=LADDER, seal_until=None)
+    files = f"preregistrations runs/tiny {LADDER}"
+    command = f"marin-scale run {made.folder.name}"
+    _print_next(made, registry=Path("preregistrations"), files=files, then="train its run", command=command)
     text = capsys.readouterr().out
     commands = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     assert commands[-1].startswith("marin-scale run")
