@@ -7,7 +7,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from marin_scaling.cli import experiment, fit, ladder, preregister, quickstart, registry, runs, site, speedrun, verify
+from marin_scaling.cli import experiment, fit, ladder, preregister, registry, runs, site, speedrun, verify
 
 PLAN, FIT, REGISTER, PUBLISH = "Plan and train", "Fit and forecast", "Preregister and verify", "Publish"
 
@@ -57,8 +57,8 @@ def _version(
 
 
 # `--help` lists commands in this order.
-app.command("quickstart", rich_help_panel=PLAN)(quickstart.quickstart)
-app.command("init", rich_help_panel=PLAN)(quickstart.init)
+app.command("quickstart", rich_help_panel=PLAN)(ladder.quickstart)
+app.command("init", rich_help_panel=PLAN)(ladder.init)
 app.add_typer(ladder.recipe_app, name="recipe", rich_help_panel=PLAN)
 app.command("ladder", rich_help_panel=PLAN)(ladder.ladder)
 app.command("status", rich_help_panel=PLAN)(ladder.status)

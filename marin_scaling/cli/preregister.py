@@ -173,7 +173,8 @@ def _register_outside(
     made = outside.preregister_table(
         table, target, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
     )
-    files, command = shlex.join(map(str, (registry, table, target))), f"marin-scale outcome {made.folder.name} --log PATH"
+    files = shlex.join(map(str, (registry, table, target, *outside.curve_files(target))))
+    command = f"marin-scale outcome {made.folder.name} --log PATH"
     _print_next(made, registry=registry, files=files, then="when its run has finished, record the outcome", command=command)
 
 

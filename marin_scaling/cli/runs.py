@@ -81,12 +81,15 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = R
 _CURVE_COLUMN = typer.Option([], "--column", metavar="NAME=COLUMN", help="The table's column of step or loss.")
 _RUN = typer.Argument(metavar="RUN", help="Preregistration, first digits of a run's digest, or table.")
 
+_LOG = typer.Option([], "--log", metavar="PATH", help="Log of an outside run: file, folder, or wandb:ENTITY/PROJECT.")
+
 
 def track_run(
     run: str = _RUN,
     against: str = typer.Option("", "--against", metavar="WHAT", help="Preregistration or ladder file; default: the run's."),
     steps: int | None = typer.Option(None, "--steps", metavar="N", min=1, help="Use only the first N steps."),
     column: list[str] = _CURVE_COLUMN,
+    log: list[str] = _LOG,
     registry: Path = REGISTRY,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
@@ -94,10 +97,14 @@ def track_run(
 
     The forecast uses the training loss so far and the curves of the ladder's finished runs. The command prints a 90 %
     interval, the signed forecast, and warnings about the loss. RUN may be a table with columns step and loss, or a chart that
-    W&B exported; --against then names the preregistration of its target.
+    W&B exported; --against then names the preregistration of its target. An outside run whose curve was forecast is followed by
+    its log.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """
+    if log:
+        _track_outside(run, log, registry=registry, as_json=as_json)
+        return
     from marin_scaling.forecast.tracking import tracked_document, tracked_text
     from marin_scaling.preregistration.tracked_run import track
 
@@ -108,3 +115,15 @@ def track_run(
         typer.echo(dump_canonical(tracked_document(found)), nl=False)
     else:
         typer.echo(tracked_text(found))
+
+
+def _track_outside(run: str, logs: list[str], *, registry: Path, as_json: bool) -> None:
+    from marin_scaling.canonical_json import dump_canonical
+    from marin_scaling.forecast.loss_curve import followed_document, followed_text
+    from marin_scaling.preregistration.tracked_run import track_outside
+
+    found = track_outside(run, logs, registry=registry)
+    if as_json:
+        typer.echo(dump_canonical(followed_document(found)), nl=False)
+    else:
+        typer.echo(followed_text(found))

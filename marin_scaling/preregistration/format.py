@@ -11,11 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints
 
 from marin_scaling import units
-from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.preregistration.layout import ID, PRINCIPAL
+from marin_scaling.preregistration.outside_format import OUTSIDE, CurveRow, Curves, OutsideTarget, TableSource
 from marin_scaling.strict_model import (
-    LINE_PATTERN,
-    NAME_PATTERN,
     SHA256,
     Camel,
     Count,
@@ -26,7 +24,6 @@ from marin_scaling.strict_model import (
     Open,
     Part,
     Positive,
-    Reason,
     Text,
     Whole,
     Zero,
@@ -348,6 +345,7 @@ class ForecastFile(Open):
         quantiles: dict[str, float]
         bands: dict[str, float | None]
         by_law: dict[str, float] = Field(default_factory=dict)
+        curve: list[CurveRow] = Field(default_factory=list)
         sensitivity: list[SensitivityRow]
 
     law: Text
@@ -374,39 +372,6 @@ class LadderRow(Part):
     loss: Positive
 
 
-class ReadingOfTable(Part):
-    """Choices with which a table was read, as in `marin-scale fit`; each may be missing."""
-
-    columns: dict[str, Text] = Field(default_factory=dict)
-    units: dict[str, Text] = Field(default_factory=dict)
-    where: dict[str, Text] = Field(default_factory=dict)
-    keep: list[Text] = Field(default_factory=list)
-    drop: list[Text] = Field(default_factory=list)
-    allow: list[Text] = Field(default_factory=list)
-    skip_incomplete: bool = False
-
-
-TABLE_ENDINGS = (".csv", ".tsv")
-"""Endings of a signed table: reviewers read it as text, and `verify` unpacks nothing."""
-
-
-def _is_text_table(path: str) -> str:
-    if not path.endswith(TABLE_ENDINGS):
-        raise ValueError(f"must end in {' or '.join(TABLE_ENDINGS)}")
-    return path
-
-
-class TableSource(Part):
-    """Table from which the runs were read."""
-
-    path: Annotated[str, StringConstraints(max_length=400, pattern=NAME_PATTERN), AfterValidator(_is_text_table)]
-    """path in the repository"""
-    sha256: SHA256
-    """digest of the file"""
-    choices: ReadingOfTable
-    """choices with which it was read"""
-
-
 class Ladder(Part):
     """The content of `ladder.json`: the exact runs that were fitted, and for an outside run the table they come from."""
 
@@ -415,6 +380,7 @@ class Ladder(Part):
     metric: Text
     rows: list[LadderRow]
     source: TableSource | None = None
+    curves: Curves | None = None
 
 
 class MetricOfEvaluation(Open):
@@ -502,54 +468,6 @@ class Target(Part):
     compute: dict[str, Any] = Field(default_factory=dict)
     evaluation: MetricOfEvaluation
     statement_sha256: None
-
-
-OUTSIDE: Literal["outside"] = "outside"
-"""Role, and recipe, of a run that another trainer trains."""
-
-
-class OutcomeSource(Part):
-    """Source of the outcome of an outside run."""
-
-    tracker: Literal["wandb", "levanter", "json", "csv"]
-    project: Text
-    """project or folder of the tracker, as a reader finds it"""
-    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
-    """id or name of the run there"""
-    key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
-    """key of the metric in the log"""
-    tokens_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)] | None = None
-    """key of the trained tokens in the log; default: a usual one"""
-
-
-class OutsideEvaluation(Part):
-    """Measurement of an outside run's metric, in words."""
-
-    metric: Text
-    described: Reason
-
-
-class OutsideTarget(Part):
-    """The content of `target.json` for a run that another trainer trains."""
-
-    format_version: One
-    ladder: FileName
-    role: Literal["outside"]
-    recipe: Literal["outside"]
-    budget_flops: Positive
-    flops: Positive
-    flops_convention: Reason
-    params: Count
-    active_params: Count
-    tokens: Count
-    data: dict[str, Any]
-    evaluation: OutsideEvaluation
-    described: dict[str, Text]
-    outcome: OutcomeSource
-
-    def to_bytes(self) -> bytes:
-        """Return the exact content of `target.json`."""
-        return dump_canonical(self.model_dump(mode="json"))
 
 
 SUBJECTS: dict[str, type[Part]] = {

@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
+from math import isclose, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.canonical_json import has_digest, load_canonical, sha256_hex
-from marin_scaling.errors import DocumentError, MarinScalingError, refuse
+from marin_scaling.errors import DocumentError, MarinScalingError, RunTableError, refuse
 from marin_scaling.files import read_plain
 from marin_scaling.git import restored_by, restoring, restoring_command
 from marin_scaling.preregistration.layout import OUTCOME_NAME
@@ -115,13 +116,7 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
     if not is_present(path):
         why = f"not compared: {source['path']} is not here; the statement has its digest, {source['sha256'][:16]}"
         return VerifiedStep(what="ladder", evidence=why, compared=False)
-    raw = read_plain(path, most_bytes=MOST_TABLE_BYTES)
-    if sha256_hex(raw) != source["sha256"]:
-        refuse(
-            f"{source['path']} was changed after signing: it has the digest {sha256_hex(raw)}, and {where} promises "
-            f"{source['sha256']}",
-            fix=restoring(path, fits=partial(has_digest, digest=source["sha256"])),
-        )
+    _require_unchanged(path, source, where=where)
     table = chosen_runs(read_run_table(path, **source["choices"]))
     rows: list[dict[str, Any]] = [ladder_row(row) for row in signed_rows(table.frame)]
     for stated, found in zip_longest(ladder["rows"], rows):
@@ -130,7 +125,60 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
                 f"{where} has the row {stated}, and {source['path']} says {found}",
                 fix="Register the forecast anew, from the table.",
             )
-    return VerifiedStep(what="ladder", evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}")
+    curves = _compared_curves(ladder, where=where, root=root)
+    return VerifiedStep(
+        what="ladder",
+        evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}{curves}",
+        compared="not compared" not in curves,
+    )
+
+
+def _require_unchanged(path: Path, source: Mapping[str, Any], *, where: str) -> None:
+    """Require that a signed table has its digest."""
+    raw = read_plain(path, most_bytes=MOST_TABLE_BYTES)
+    if sha256_hex(raw) != source["sha256"]:
+        refuse(
+            f"{source['path']} was changed after signing: it has the digest {sha256_hex(raw)}, and {where} promises "
+            f"{source['sha256']}",
+            fix=restoring(path, fits=partial(has_digest, digest=source["sha256"])),
+        )
+
+
+def _compared_curves(ladder: Mapping[str, Any], *, where: str, root: Path) -> str:
+    """Compare the signed curves with their table; return in words what was compared, empty without curves."""
+    curves = ladder.get("curves")
+    if curves is None:
+        return ""
+    path = root / curves["path"]
+    if not is_present(path):
+        return f"; curves not compared: {curves['path']} is not here, digest {curves['sha256'][:16]}"
+    _require_unchanged(path, curves, where=where)
+    for stated, found in zip_longest(curves["runs"], curves_of_runs(path, ladder["rows"], columns=curves["columns"])):
+        if stated is None or found is None or not _is_same_curve(stated, found):
+            run = (stated or found)["run"]
+            refuse(f"{where} has another curve of {run} than {curves['path']}", fix="Register the forecast anew.")
+    return f", {len(curves['runs'])} curves to those of {curves['path']}"
+
+
+def curves_of_runs(path: Path, rows: Sequence[Mapping[str, Any]], *, columns: Mapping[Any, str]) -> list[dict[str, Any]]:
+    """Return the curves of these runs in a table, as in `ladder.json`; `RunTableError` if it has none of them."""
+    from marin_scaling.forecast.loss_curve import losses_at_fractions
+    from marin_scaling.run.curves import read_curves
+
+    logged = read_curves(path, tokens={str(row["run"]): row["tokens"] for row in rows}, columns=columns)
+    if not logged:
+        raise RunTableError(
+            f"{path} has the curve of none of the {len(rows)} fitted runs, such as {rows[0]['run']}.",
+            why="A curve belongs to a run of the table by its name.",
+            fix="Write the runs' names as in the table of runs.",
+        )
+    curves = {run: losses_at_fractions(curve.fractions, curve.losses).tolist() for run, curve in sorted(logged.items())}
+    return [{"run": run, "losses": [None if isnan(each) else each for each in curve]} for run, curve in curves.items()]
+
+
+def _is_same_curve(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    pairs = zip(one["losses"], other["losses"], strict=True)
+    return one["run"] == other["run"] and all(a == b or (a and b and isclose(a, b, rel_tol=1e-9)) for a, b in pairs)
 
 
 def holds_runs(ladder_dir: Path) -> bool:

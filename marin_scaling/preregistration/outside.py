@@ -26,15 +26,8 @@ from marin_scaling.preregistration.events.observation import (
     require_may_observe,
     verified_observation,
 )
-from marin_scaling.preregistration.format import (
-    METRICS,
-    OUTSIDE,
-    TABLE_ENDINGS,
-    OutcomeSource,
-    OutsideEvaluation,
-    OutsideTarget,
-    ReadingOfTable,
-)
+from marin_scaling.preregistration.format import METRICS
+from marin_scaling.preregistration.ladder_records import curves_of_runs
 from marin_scaling.preregistration.layout import (
     _SLUG,
     OBSERVATION_DIR,
@@ -44,6 +37,15 @@ from marin_scaling.preregistration.layout import (
 )
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import Verdict, outcome_document
+from marin_scaling.preregistration.outside_format import (
+    OUTSIDE,
+    TABLE_ENDINGS,
+    CurvesSource,
+    OutcomeSource,
+    OutsideEvaluation,
+    OutsideTarget,
+    ReadingOfTable,
+)
 from marin_scaling.preregistration.preregister import (
     OnMessage,
     Signing,
@@ -53,16 +55,18 @@ from marin_scaling.preregistration.preregister import (
     unknown_people,
     unsaid,
 )
-from marin_scaling.preregistration.register import USUAL_TERM, Evidence, Registration
+from marin_scaling.preregistration.register import USUAL_TERM, Evidence, Registration, ladder_row
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
 from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
+from marin_scaling.preregistration.statement import thinned
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
 from marin_scaling.printable import joined
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
+from marin_scaling.units import counted
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
 
@@ -104,6 +108,8 @@ class TargetFile(Part):
     """First day of the run; today or later."""
     outcome: OutcomeSource
     """Tracker, project, run and key from which the outcome will be read."""
+    curves: CurvesSource | None = None
+    """Loss curves of the table's runs, from which the whole curve of this run is forecast."""
     promise: Promise = Promise()
     """Declarations, as in a ladder file."""
 
@@ -141,6 +147,12 @@ def _refused(lines: str | tuple[str, ...]) -> LadderFileError:
 def read_target_file(path: Path) -> TargetFile:
     """Read the target of an outside run; `LadderFileError` names every fault with its line."""
     return read_part(Path(path), TargetFile, noun="a target", refused=_refused)
+
+
+def curve_files(target: Path) -> list[Path]:
+    """Return the table of curves that a target file names, if any."""
+    curves = read_target_file(target).curves
+    return [] if curves is None else [Path(curves.path)]
 
 
 def preregister_table(
@@ -218,11 +230,42 @@ def forecast_outside(
     on_message(f"{promise_text(target)}\n")
     tested = backtest_of_fit(result)
     document, losses = documented(result, tested, target=run, on_message=on_message)
+    curves = None if target.curves is None else _curves(target.curves, result.rows)
+    if curves is not None:
+        _add_curve(document, curves, rows=result.rows, target=promised, losses=losses, on_message=on_message)
     doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
     for doubt in doubts:
         on_message(wrapped(f"warning: {doubt}"))
     recipe = {"recipe": OUTSIDE, "numbers": [], "constants": []}
-    return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=promised, source=source)
+    return Evidence(
+        rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=promised, source=source, curves=curves
+    )
+
+
+def _curves(source: CurvesSource, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the content of `curves` in `ladder.json`; `UsageError` for a file that cannot be bound."""
+    path = Path(source.path)
+    raw = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
+    runs = curves_of_runs(path, rows, columns=dict(source.columns))
+    return {**source.model_dump(mode="json"), "sha256": sha256_hex(raw), "runs": runs}
+
+
+def _add_curve(
+    document: Mapping[str, Any],
+    curves: Mapping[str, Any],
+    *,
+    rows: Sequence[Mapping[str, Any]],
+    target: OutsideTarget,
+    losses: Sequence[float],
+    on_message: OnMessage,
+) -> None:
+    """Add the forecast of the whole curve to `document`, and print it."""
+    from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows, curve_text
+
+    ladder = {"rows": [ladder_row(row) for row in rows], "curves": curves}
+    found = curve_from_ladder(ladder, target.model_dump(mode="json"), thinned(losses))
+    document["predictions"][0]["curve"] = curve_rows(found)
+    on_message(f"curve, from those of {counted(len(curves['runs']), 'run')} in {curves['path']}:\n{curve_text(found)}\n")
 
 
 def promise_text(target: TargetFile) -> str:
@@ -354,7 +397,7 @@ def _observe(
     folder, statement, target = verified.folder, verified.statement, verified.subjects["target.json"]
     principal, now = find_principal(signer), datetime.datetime.now(datetime.UTC)
     require_may_observe(statement, principal)
-    found = observe(target, statement, logs, diverged=diverged)
+    found = observe(target, statement, logs, curves=verified.subjects["ladder.json"].get("curves"), diverged=diverged)
     signing_key = find_signing_key(key)
     require_may_sign(signers_path(folder), principal=principal, key=signing_key.public_key, namespace=NAMESPACE, at=now)
     raw = observation_document(found, statement=statement, target=target, by=principal, at=now)

@@ -16,9 +16,9 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import SigningError, StatementError, UsageError
 from marin_scaling.files import alone_in, read_bytes, write_once
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
-from marin_scaling.preregistration.format import OutsideTarget
 from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME, countersignature_name, countersigners
 from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
+from marin_scaling.preregistration.outside_format import OutsideTarget
 from marin_scaling.preregistration.registry import (
     allow_signer,
     find_registration,
@@ -84,7 +84,8 @@ def answering_spec(folder: Path) -> RunSpec:
     if is_outside_run(folder):
         raise UsageError(
             f"{folder.name} forecasts an outside run, which its own trainer trains.",
-            fix=f"Record its outcome from its log: marin-scale outcome {folder.name} --log PATH",
+            fix=f"Record its outcome from its log: marin-scale outcome {folder.name} --log PATH. Follow it, if its curve was "
+            f"forecast: marin-scale track {folder.name} --log PATH",
         )
     return bound_spec(read_spec(read_bytes(path), name=str(path)), statement=read_bytes(folder / "statement.json"))
 
@@ -131,6 +132,8 @@ class Evidence:
     target: RunSpec | OutsideTarget
     source: Mapping[str, Any] | None = None
     """Table of the runs, as in `ladder.json`; None for the records of a ladder."""
+    curves: Mapping[str, Any] | None = None
+    """Curves of the runs, as in `ladder.json`, if the curve of the target is forecast."""
 
 
 def preregister_target(
@@ -268,7 +271,9 @@ def subject_files(evidence: Evidence) -> dict[str, bytes]:
     measured = read_subject(spec, name="target.json", path="target.json")
     documents = {
         "evaluation.json": {"format_version": 1, "evaluation": measured["evaluation"], "data": measured["data"]},
-        "ladder.json": ladder_document(evidence.rows, ladder=target.ladder, metric=metric, source=evidence.source),
+        "ladder.json": ladder_document(
+            evidence.rows, ladder=target.ladder, metric=metric, source=evidence.source, curves=evidence.curves
+        ),
         "recipe.json": evidence.recipe,
         "samples.json": {"format_version": 1, "metric": metric, "flops": target.flops, "losses": thinned(evidence.losses)},
     }
@@ -277,11 +282,16 @@ def subject_files(evidence: Evidence) -> dict[str, bytes]:
 
 
 def ladder_document(
-    rows: Sequence[Mapping[str, Any]], *, ladder: str, metric: str, source: Mapping[str, Any] | None = None
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    ladder: str,
+    metric: str,
+    source: Mapping[str, Any] | None = None,
+    curves: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the content of `ladder.json`: the exact fitted runs, and the table that they come from, if any."""
+    """Return the content of `ladder.json`: the exact fitted runs, and their table and curves, if any."""
     document = {"format_version": 1, "ladder": ladder, "metric": metric, "rows": [ladder_row(row) for row in rows]}
-    return document if source is None else {**document, "source": source}
+    return document | {name: value for name, value in (("source", source), ("curves", curves)) if value is not None}
 
 
 def ladder_row(row: Mapping[str, Any]) -> dict[str, Any]:

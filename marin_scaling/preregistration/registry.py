@@ -24,7 +24,6 @@ from marin_scaling.errors import (
 )
 from marin_scaling.files import publish_folder, read_bytes, read_plain, replace_file
 from marin_scaling.git import NOT_COMMITTED, restoring_command
-from marin_scaling.preregistration.format import OUTSIDE
 from marin_scaling.preregistration.layout import (
     _SLUG,
     AMENDMENT_NAME,
@@ -40,6 +39,7 @@ from marin_scaling.preregistration.layout import (
     notice_names,
     observation_files,
 )
+from marin_scaling.preregistration.outside_format import OUTSIDE
 from marin_scaling.preregistration.signing.allowed_signers import (
     compared_name,
     parse_allowed_signers,

@@ -22,7 +22,6 @@ from marin_scaling.preregistration.format import (
     LEVELS,
     LINEAGE_RULE,
     METRICS,
-    OUTSIDE,
     OUTSIDE_CHECKPOINT_RULE,
     OUTSIDE_LINEAGE_RULE,
     PREDICATE_TYPE,
@@ -34,6 +33,7 @@ from marin_scaling.preregistration.format import (
     as_in_statement,
     model_of_subject,
 )
+from marin_scaling.preregistration.outside_format import OUTSIDE
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.recipe.model_shape import flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import check_document
@@ -151,6 +151,8 @@ def _fields_of_forecast(documents: Mapping[str, Any]) -> dict[str, dict[str, Any
         refuse(f"the metric {metric!r} has no unit and support here", fix=f"Use one of: {', '.join(METRICS)}.")
     target_run = target_run_of(target)
     prediction = prediction_at(fit, flops=target_run["flops"])
+    if ("curve" in prediction) != ("curves" in ladder):
+        refuse("forecast.json forecasts a curve exactly if ladder.json has curves", fix="Register it again.")
     return {
         "targetRun": target_run,
         "metric": {"name": metric, **METRICS[metric], "protocol": target["evaluation"]},

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from marin_scaling.errors import MarinScalingError, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import Target, forecast_runs
+from marin_scaling.forecast.loss_curve import FollowedCurve, curve_from_ladder, losses_at_fractions
 from marin_scaling.forecast.tracking import EarlierForecast, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names
+from marin_scaling.preregistration.events.observation import curve_keys, named_run, require_tracker
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
-from marin_scaling.preregistration.registry import REGISTRY, read_registration
-from marin_scaling.run.curves import find_spec, loss_at_end, losses_so_far, read_curve, shares_so_far
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
+from marin_scaling.preregistration.statement import prediction_at
+from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
+from marin_scaling.printable import joined
+from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, shares_so_far
 from marin_scaling.run.paths import RUNS_DIR, workplace
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import read_run_table
+from marin_scaling.run.trackers import read_tracked_runs
 from marin_scaling.untrusted_files import is_present
 
 
@@ -93,6 +99,43 @@ def track(
         return track_losses(losses[:steps], spec, curves, forecast=forecast)
     shares, ended_at = shares_so_far(spec, place), loss_at_end(spec, place)
     return track_losses(losses, spec, curves, forecast=forecast, ended_at=ended_at, expert_shares=shares)
+
+
+def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) -> FollowedCurve:
+    """Follow an outside run by its log, against the signed forecast of its curve.
+
+    `logs` are files, folders or `wandb:ENTITY/PROJECT`. `UsageError` for a forecast without a curve, `VerificationError` for
+    one that is not authentic, or a log of another run or tracker.
+    """
+    folder = one_folder(name, registry=registry)
+    verified = verify_folder(folder, allowed_signers=signers_path(folder))
+    if not isinstance(verified, Verified) or "curves" not in verified.subjects["ladder.json"]:
+        raise UsageError(
+            f"{folder.name} has no signed curve of an outside run.",
+            why="Only a forecast whose target file names the curves of its runs can be followed by a log.",
+            fix="Name them before signing: curves: {path: curves.csv} in the target file.",
+        )
+    target, ladder = verified.subjects["target.json"], verified.subjects["ladder.json"]
+    outcome, curves = target["outcome"], ladder["curves"]
+    keys = curve_keys(target, curves)
+    run = named_run(outcome, read_tracked_runs(*logs, curves=keys), where=joined(logs))
+    require_tracker(run, outcome)
+    logged = logged_curve(run, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"])
+    seen = losses_at_fractions(logged.fractions, logged.losses)
+    prediction = prediction_at(verified.subjects["forecast.json"], flops=target["flops"])
+    signed = {
+        row["fraction"]: {float(level): value for level, value in row["quantiles"].items()} for row in prediction["curve"]
+    }
+    return FollowedCurve(
+        run=outcome["run"],
+        metric=target["evaluation"]["metric"],
+        fraction=float(logged.fractions[-1]),
+        last_loss=float(logged.losses[-1]),
+        signed=signed,
+        seen=seen,
+        now=curve_from_ladder(ladder, target, verified.subjects["samples.json"]["losses"], seen=seen),
+        end=verified.statement.quantiles,
+    )
 
 
 def _spec_of(run: str, against: str, *, registry: Path) -> RunSpec:

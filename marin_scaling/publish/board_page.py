@@ -26,8 +26,19 @@ from marin_scaling.publish.submission_page import pages_of, recorded_curves, sub
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.import_files import read_public_record
 from marin_scaling.speedrun.judge import Judged, judge_all
-from marin_scaling.speedrun.leaderboard import FIRST_AXIS, SAME_COST, Board, BoardRow, Record, boards, front, points
-from marin_scaling.speedrun.scaling import HeldOut, Projection, projections
+from marin_scaling.speedrun.leaderboard import (
+    FIRST_AXIS,
+    SAME_COST,
+    Board,
+    BoardRow,
+    HeldOut,
+    Projection,
+    Record,
+    boards,
+    front,
+    points,
+    projections,
+)
 from marin_scaling.speedrun.submission import Submission, Submitted
 from marin_scaling.speedrun.track import AXES, Track
 from marin_scaling.units import format_count, format_flops

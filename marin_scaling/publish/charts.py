@@ -409,6 +409,32 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], *, metric: 
     return figure(encoded.properties(width=540, height=240), f"{metric} by step, a line for each seed")
 
 
+def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], *, metric: str) -> Any:
+    """Return the forecast of a curve (rows of `curve` in `forecast.json`) with its 50 and 90 % bands, and the losses seen.
+
+    `metric` is the title of the loss axis.
+    """
+    frame = pd.DataFrame([{"done": row["fraction"], **row["quantiles"]} for row in rows])
+    points = [{"done": row["fraction"], "loss": loss} for row, loss in zip(rows, seen, strict=True) if loss is not None]
+    done = alt.X("done:Q", title="share of the run", axis=alt.Axis(format="%"))
+    frame = frame.rename(columns={"0.05": "low", "0.25": "quarter", "0.5": "loss", "0.75": "three_quarters", "0.95": "high"})
+    base = alt.Chart(frame)
+    bands = (("low", "high", 0.18), ("quarter", "three_quarters", 0.3))
+    layers = [
+        base.mark_area(color=LAW_COLOUR, opacity=opacity).encode(x=done, y=_loss_axis(metric, column=low), y2=f"{high}:Q")
+        for low, high, opacity in bands
+    ]
+    line = base.mark_line(color=LAW_COLOUR, strokeWidth=1.6)
+    layers.append(line.encode(x=done, y=_loss_axis(metric), tooltip=["done", "low", "loss", "high"]))
+    if points:
+        crosses = alt.Chart(pd.DataFrame(points)).mark_point(
+            shape=_CROSS, size=50, strokeWidth=2, color=OUTCOME_COLOUR, opacity=1
+        )
+        layers.append(crosses.encode(x=done, y=_loss_axis(metric), tooltip=["done", "loss"]))
+    drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", width=540, height=260)
+    return figure(drawn, f"{metric} by share of the run: the signed 50 and 90 % bands, and the losses of the run where known")
+
+
 MOST_STEPS = 60
 _WIDE, _HIGH, _ACROSS, _DOWN = 190, 46, 44, 14
 _LETTERS = 24

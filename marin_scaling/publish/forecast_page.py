@@ -18,6 +18,7 @@ from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by
+from marin_scaling.preregistration.events.observation import read_observation
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
@@ -26,7 +27,7 @@ from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
-from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.preregistration.statement import parse_moment, prediction_at
 from marin_scaling.preregistration.verdict import reservations, tracked_reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
@@ -126,12 +127,14 @@ def forecast_page(
         return _refused_page(folder.name, error, root=root, stem=stem)
     promised, law = _promised(folder, authentic), _law_again(found)
     figure, files = _figure(folder, authentic.statement, promised, law=law, stem=stem)
+    curve, drawn = _curve_figure(found, stem=stem)
     page = render(
         "forecast.md.j2",
         title=f"{promised.ladder} at {format_flops(promised.forecast.flops)} FLOPs",
         name=folder.name,
         chip=state_chip(authentic.verdict.state),
         figure=figure,
+        curve=curve,
         drawn_law="runs of the statement, fitted again for this page"
         if law
         else "runs of the statement; it could not be drawn",
@@ -149,7 +152,7 @@ def forecast_page(
         **_forecast_values(authentic),
     )
     return ForecastPage(
-        files={f"{stem}.md": page.encode(), **files},
+        files={f"{stem}.md": page.encode(), **files, **drawn},
         index_row=_index_row(authentic, folder.name, stem),
         verdict=authentic.verdict,
         promised=promised,
@@ -383,6 +386,28 @@ def _figure(
     files = figure_files(charts, wide, page_stem=stem, page=page, title=f"{folder.name}: runs, law, forecast and outcome")
     shown = f"{show_wide(f'{page}.figures', 'forecast', caption)}\n\n{show_live(page)}"
     return Markdown(shown), files
+
+
+def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, bytes]]:
+    """Return the figure of a forecast curve with the observed losses, and a sentence about these; empty without a curve."""
+    from marin_scaling.publish.charts import axis_title, band_chart
+    from marin_scaling.publish.figures import picture_files, show_pictures
+
+    target, metric = found.subjects["target.json"], found.statement.predicate["metric"]
+    rows = prediction_at(found.subjects["forecast.json"], flops=target["flops"]).get("curve", [])
+    if not rows:
+        return Markdown(""), {}
+    seen = (read_observation(found.folder).get("curve") if found.outcome else None) or [None] * len(rows)
+    inside = [
+        row["quantiles"]["0.05"] <= loss <= row["quantiles"]["0.95"]
+        for row, loss in zip(rows, seen, strict=True)
+        if loss is not None
+    ]
+    said = f"{sum(inside)} of {counted(len(inside), 'mark')} of its curve lie in the signed 90 % intervals." if inside else ""
+    panels = {"curve": band_chart(rows, seen, metric=axis_title(metric["name"], unit=metric["unit"]))}
+    caption = "Signed 50 and 90 % bands of the whole curve, and the losses of the run where they are known"
+    shown = show_pictures(page_name(found.folder.name), {"curve": caption})
+    return Markdown(f"{shown}\n\n{said}".strip()), picture_files(panels, page_stem=stem)
 
 
 def _ladder_link(root: Path, ladder: str) -> str:

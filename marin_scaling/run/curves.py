@@ -7,7 +7,9 @@ import json
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,13 @@ from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
-from marin_scaling.run.columns import STEP_NAMES, chart_series, spelled
+from marin_scaling.run.columns import COLUMNS, STEP_NAMES, aliases_of, chart_series, spelled
+from marin_scaling.run.numbers import number_in
 from marin_scaling.run.paths import Workplace, curve_path, elsewhere_dir, known_specs, shares_path, work_dir
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import History, HistoryRow, is_finished, read_run, run_folder
-from marin_scaling.run.table_io import read_table_file
+from marin_scaling.run.table_io import is_empty, read_table_file
+from marin_scaling.run.tracked_run import TrackedRun
 
 
 class LossCurve:
@@ -338,3 +342,122 @@ def _loss(value: object, path: Path, place: str) -> float | None:
     if loss <= 0:
         raise RunTableError(f"{path}, {place}: the loss {value!r} is not above 0.", fix="Fix the row.")
     return loss if math.isfinite(loss) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedCurve:
+    """Losses of a run by the share of it that was done, in the order of the shares: (point,) each."""
+
+    fractions: Array
+    losses: Array
+
+
+_CURVE_NAMES = {
+    "run": ("run", "run_id", "name", "run_name"),
+    "fraction": ("fraction", "progress"),
+    "tokens": aliases_of(COLUMNS["tokens"]),
+    "step": (*STEP_NAMES, "steps"),
+    "loss": (*_LOSS_NAMES, *aliases_of(COLUMNS["loss"])),
+}
+
+
+def read_curves(path: Path, *, tokens: Mapping[str, float], columns: Mapping[str, str]) -> dict[str, LoggedCurve]:
+    """Read the curves of the runs of which `tokens` gives the trained tokens, from a table with a row for each run and step.
+
+    Progress is a column `fraction`, or `tokens` so far, or `step`, whose last one is the end. `columns` may name the table's
+    columns. Other runs are left out. `RunTableError` names every bad row.
+    """
+    table = read_table_file(path)
+    names = table.column_names()
+    run, loss = (_curve_column(names, each, columns, path) for each in ("run", "loss"))
+    kinds = [kind for kind in ("fraction", "tokens", "step") if columns.get(kind) or _known_names(names, kind)]
+    progress = _curve_column(names, (kinds or ["step"])[0], columns, path)
+    found, faults = defaultdict[str, list[tuple[float, float]]](list), list[str]()
+    for place, name, done, value in zip(table.places, *(table.cells[each] for each in (run, progress, loss)), strict=True):
+        own = str(name).strip()
+        if own not in tokens or is_empty(value):
+            continue
+        at, number = number_in(done), number_in(value)
+        if at is None or number is None or at < 0 or number <= 0:
+            faults.append(f"{path}, {place}: {progress} is {str(done)[:40]!r} and {loss} {str(value)[:40]!r}.")
+        else:
+            found[own].append((at, number))
+    if faults:
+        raise RunTableError((*faults[:_FAULTS], *_more(faults)), why="Both are positive numbers.", fix="Correct these rows.")
+    ends = {own: _end_of(kinds, points, tokens[own]) for own, points in found.items()}
+    return {own: curve_of_points([(at / ends[own], value) for at, value in points]) for own, points in found.items()}
+
+
+_FAULTS = 10
+
+
+def _more(faults: Sequence[str]) -> list[str]:
+    return [f"... and {len(faults) - _FAULTS} more rows."] if len(faults) > _FAULTS else []
+
+
+def _known_names(names: Sequence[str], kind: str) -> list[str]:
+    known = [spelled(each) for each in (kind, *_CURVE_NAMES[kind])]
+    return sorted((each for each in names if spelled(each) in known), key=lambda each: known.index(spelled(each)))
+
+
+def _curve_column(names: Sequence[str], kind: str, columns: Mapping[str, str], path: Path) -> str:
+    chosen = columns.get(kind, "") or next(iter(_known_names(names, kind)), "")
+    if chosen not in names:
+        raise RunTableError(
+            f"{path} has no column {chosen or kind!r}; it has: {joined(names, most=12)}.",
+            why="Curves need the run, its progress (fraction, tokens or step) and its loss in each row.",
+            fix=f"Name the column in the target file: curves: {{columns: {{{kind}: NAME}}}}",
+        )
+    return chosen
+
+
+def _end_of(kinds: Sequence[str], points: Sequence[tuple[float, float]], tokens: float) -> float:
+    """Return the progress at the end of a run."""
+    return {"fraction": 1.0, "tokens": tokens}.get(kinds[0]) or max(at for at, _ in points) or 1.0
+
+
+def curve_of_points(points: Sequence[tuple[float, float]]) -> LoggedCurve:
+    """Return the curve of points (share done, loss) up to 1 % past the end; of equal shares the last point counts.
+
+    >>> curve_of_points([(0.5, 3.0), (1.0, 2.5), (0.5, 3.1)]).losses.tolist()
+    [3.1, 2.5]
+    """
+    last = {at: value for at, value in points if 0 < at <= _PAST_END and value > 0 and math.isfinite(value)}
+    fractions = np.array(sorted(last), dtype=np.float64)
+    return LoggedCurve(fractions=fractions, losses=np.array([last[at] for at in fractions.tolist()], dtype=np.float64))
+
+
+_PAST_END = 1.01
+
+
+def logged_curve(
+    run: TrackedRun, *, key: str, tokens_keys: Sequence[str], tokens: float, train_steps: int | None
+) -> LoggedCurve:
+    """Return the curve of a run from its history, by its trained tokens, or by its steps where `train_steps` are known.
+
+    Where the run went back to an earlier step, the later values count. `RunTableError` for a history without loss or progress.
+    """
+    loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
+    points, has_loss = list[tuple[float, float]](), False
+    for step, values in run.history:
+        own = {spelled(name): number for name, value in values.items() if (number := number_in(value)) is not None}
+        value = next((own[name] for name in loss if name in own), None)
+        done = step / train_steps if train_steps else next((own[name] / tokens for name in counts if name in own), None)
+        has_loss |= value is not None
+        if value is None or done is None:
+            continue
+        while points and points[-1][0] >= done:
+            points.pop()
+        points.append((done, value))
+    curve = curve_of_points(points)
+    if len(curve.losses):
+        return curve
+    if not has_loss:
+        raise RunTableError(
+            f"{run.source}: no step has a value of {key!r}.", fix="Name the log of the promised run: --log PATH"
+        )
+    raise RunTableError(
+        f"{run.source}: {key} was logged, but no tokens with it ({joined(list(tokens_keys), most=3)}).",
+        why="A curve is compared at equal shares of the run.",
+        fix="Log the tokens with the loss; for the next forecast: curves: {train_steps: N} in the target file.",
+    )

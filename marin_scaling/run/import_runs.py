@@ -23,9 +23,8 @@ from marin_scaling.run.columns import (
     spelled,
     unit_of_name,
 )
-from marin_scaling.run.numbers import number_in
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.trackers import TrackedRun
+from marin_scaling.run.tracked_run import LoggedValues, TrackedRun
 from marin_scaling.units import metric_of_column
 
 _MOST_SHARE = 0.5
@@ -90,33 +89,6 @@ def _checked(keys: Mapping[str, str], runs: Sequence[TrackedRun]) -> dict[str, s
                 fix=f"Did you mean {joined(near)}?" if near else "Name a key that the tracker's files hold.",
             )
     return dict(keys)
-
-
-class LoggedValues:
-    """The values of a run by the spelling of their keys; metrics go before settings."""
-
-    def __init__(self, run: TrackedRun) -> None:
-        self.run = run
-        self.exact: dict[str, Any] = {**run.config, **run.metrics}
-        self._spelled = {spelled(key): key for key in (*run.config, *run.metrics)}
-
-    def key(self, keys: Sequence[str]) -> str | None:
-        """Return the run's own spelling of the first key that has a number."""
-        return next((own for key in keys if (own := self.spelling(key)) and self.number(own) is not None), None)
-
-    def spelling(self, key: str) -> str | None:
-        """Return the key as the run has it, or the key of its last value where a tracker keeps a summary of several."""
-        for each in (key, f"{key}/last"):
-            own = each if each in self.exact else self._spelled.get(spelled(each))
-            if own is not None:
-                return own
-        return None
-
-    def number(self, key: str | None) -> float | None:
-        """Return the number under a key, also where it is text; None if there is none."""
-        value = self.exact.get(key or "")
-        number = value if isinstance(value, int | float) and not isinstance(value, bool) else number_in(value)
-        return number if number is not None and abs(number) < float("inf") else None
 
 
 def _loss_key(runs: Sequence[TrackedRun], values: Sequence[LoggedValues]) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ import re
 import struct
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
 from marin_scaling.run.numbers import number_in
 from marin_scaling.run.table_io import RawTable, flat, is_empty, is_table_file, read_table_file, table_ending
+from marin_scaling.run.tracked_run import Keep, TrackedRun, kept_values
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
@@ -30,37 +31,17 @@ _BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: chec
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackedRun:
-    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file.
-
-    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter, json
-    or csv (any table), and `is_named` is False for a run that has its name from the file. `last_steps` gives the step at which
-    each name was logged last, where the log has steps.
-    """
-
-    name: str
-    source: str
-    config: Mapping[str, Any]
-    metrics: Mapping[str, Any]
-    state: str = ""
-    id: str = ""
-    project: str = ""
-    started_at: datetime | None = None
-    last_steps: Mapping[str, float] = field(default_factory=dict)
-    kind: str = "levanter"
-    is_named: bool = True
-
-
-def read_tracked_runs(*places: str) -> list[TrackedRun]:
+def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[TrackedRun]:
     """Return the runs at some places: `wandb:ENTITY/PROJECT`, files, or folders with trackers' files anywhere in them.
 
-    `RunTableError` for a file that neither a tracker nor a table tool wrote; `UsageError` where there is nothing.
+    `curves` are keys whose `history` is read, too. `RunTableError` for a file that neither a tracker nor a table tool wrote;
+    `UsageError` where there is nothing.
     """
+    keep = frozenset(map(spelled, curves))
     found, files = list[TrackedRun](), list[Path]()
     for place in places:
         if place.startswith(ONLINE):
-            found += _online(place.removeprefix(ONLINE))
+            found += _online(place.removeprefix(ONLINE), keep)
         else:
             files += files_at(Path(place))
     steps = defaultdict[Path, list[Path]](list)
@@ -68,7 +49,7 @@ def read_tracked_runs(*places: str) -> list[TrackedRun]:
         if _STEP_FILE.fullmatch(path.name):
             steps[path.parent].append(path)
         else:
-            found += _read(path)
+            found += _read(path, keep)
     return found + [_of_step_files(folder, paths) for folder, paths in steps.items()]
 
 
@@ -101,12 +82,12 @@ def _nothing_at(path: Path) -> NoReturn:
     )
 
 
-def _read(path: Path) -> list[TrackedRun]:
+def _read(path: Path, keep: Keep) -> list[TrackedRun]:
     if path.suffix == ".wandb":
-        return _offline(path)
+        return _offline(path, keep)
     if is_table_file(path) and table_ending(path) not in (".jsonl", ".ndjson"):
-        return _of_table(read_table_file(path), path)
-    return _json_lines(path)
+        return _of_table(read_table_file(path), path, keep)
+    return _json_lines(path, keep)
 
 
 _CONFIG_NAMES = ("config.json", "hparams.json", "run.json", "summary.json")
@@ -160,7 +141,7 @@ def _folder_name(folder: Path) -> str:
     return folder.name
 
 
-def _of_table(raw: RawTable, path: Path) -> list[TrackedRun]:
+def _of_table(raw: RawTable, path: Path, keep: Keep = ()) -> list[TrackedRun]:
     """Return the runs of a table: one a row or, where rows are steps, one for each run's name or for the file."""
     rows = _rows(raw)
     run, status = (next(iter(candidates(COLUMNS[name], raw)), "") for name in ("run", "status"))
@@ -171,7 +152,7 @@ def _of_table(raw: RawTable, path: Path) -> list[TrackedRun]:
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     own = _folder_name(path.parent) if stem in _PLAIN_FILES else stem
     if (step := _step_of(raw, is_named=bool(run))) and any(_are_steps(group, step, raw) for group in grouped.values()):
-        return [_last_of(name or own, group, step, path, is_named=bool(name)) for name, group in grouped.items()]
+        return [_last_of(name or own, group, step, path, keep, is_named=bool(name)) for name, group in grouped.items()]
     places = [own] if len(rows) == 1 else [f"{own}, {place}" for place in raw.places]
     return [
         TrackedRun(
@@ -210,7 +191,7 @@ def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> b
     return len(set(steps)) > 1 and (is_named or steps == sorted(steps)) and len(sizes) < 2
 
 
-def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, *, is_named: bool) -> TrackedRun:
+def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, keep: Keep, *, is_named: bool) -> TrackedRun:
     """Return the run of a history, with the last value of each column in the order of steps."""
     last, last_steps = dict[str, Any](), dict[str, float]()
     for at, row in sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0]):
@@ -226,10 +207,11 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
         last_steps=last_steps,
         kind=_kind_of(path),
         is_named=is_named,
+        history=[(number_in(row.get(step)) or 0.0, kept_values(row, keep)) for row in rows] if keep else (),
     )
 
 
-def _json_lines(path: Path) -> list[TrackedRun]:
+def _json_lines(path: Path, keep: Keep) -> list[TrackedRun]:
     """Return the runs of W&B's replica, of Levanter's JSON log (an event in each line, maybe prefixed), or of JSON rows."""
     found, events = list[TrackedRun](), list[_Event]()
     for number, raw in enumerate(read_bytes(path, most_bytes=MOST_TABLE_BYTES).splitlines(), start=1):
@@ -244,11 +226,11 @@ def _json_lines(path: Path) -> list[TrackedRun]:
             told = {key: _told(row, key, path, number) for key in ("hparams", "metrics", "summary")}
             writer = " ".join(str(row[key]) for key in ("run_id", "process_index", "host") if key in row)
             events.append(_Event(number, f"{writer} {prefix}", str(row.get("event", "")), row.get("step"), told))
-    found += _runs_of(events, path)
+    found += _runs_of(events, path, keep)
     if found:
         return found
     if is_table_file(path) and path.name != REPLICA_NAME:
-        return _of_table(read_table_file(path), path)
+        return _of_table(read_table_file(path), path, keep)
     raise RunTableError(
         f"{path} holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
         fix="Name a tracker's own file, or a table.",
@@ -266,14 +248,14 @@ class _Event:
     told: Mapping[str, Mapping[str, Any]]
 
 
-def _runs_of(events: Sequence[_Event], path: Path) -> list[TrackedRun]:
+def _runs_of(events: Sequence[_Event], path: Path, keep: Keep) -> list[TrackedRun]:
     """Return the runs of a log that one or more processes wrote; the hosts of a run are one run."""
     found: dict[str, TrackedRun] = {}
     for writer, own in _by_writer(events).items():
         logs = list[_JsonLog]()
         for event in own:
             if not logs or logs[-1].is_over(event):
-                logs.append(_JsonLog(path))
+                logs.append(_JsonLog(path, keep))
             logs[-1].take(event)
         for log in logs:
             _add(found, log.run(), "" if log.is_named else writer)
@@ -336,11 +318,13 @@ class _JsonLog:
     """Events of one run; the last value of each metric counts."""
 
     path: Path
+    keep: Keep
     config: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
     finished: bool = False
     by_step: dict[Any, dict[str, Any]] = field(default_factory=dict)
     last_steps: dict[str, float] = field(default_factory=dict)
+    history: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
 
     @property
     def is_named(self) -> bool:
@@ -364,6 +348,8 @@ class _JsonLog:
         self.metrics.update(event.told["summary"])
         if isinstance(event.step, int | float):
             self.last_steps |= dict.fromkeys(event.told["metrics"], float(event.step))
+            if kept := kept_values(event.told["metrics"], self.keep):
+                self.history.append((float(event.step), kept))
         self.finished = event.kind == "finish" or (self.finished and event.kind != "hparams")
 
     def _refuse_other_run(self, event: _Event) -> None:
@@ -395,6 +381,7 @@ class _JsonLog:
             state=state,
             last_steps=self.last_steps,
             is_named=self.is_named,
+            history=self.history,
         )
 
 
@@ -442,7 +429,7 @@ def _log_name(config: Mapping[str, Any], path: Path) -> str:
     return _config_name(config) or (path.parent.name if path.name == REPLICA_NAME else path.stem)
 
 
-def _offline(path: Path) -> list[TrackedRun]:
+def _offline(path: Path, keep: Keep) -> list[TrackedRun]:
     """Return the run in a .wandb file (protocol buffers in LevelDB's log format), as far as a file that was cut off goes."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading {path}")
@@ -450,7 +437,7 @@ def _offline(path: Path) -> list[TrackedRun]:
     from wandb.proto import wandb_internal_pb2
 
     config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
-    known, last = dict[str, Any](), dict[str, float]()
+    known, last, history = dict[str, Any](), dict[str, float](), list[tuple[float, Mapping[str, Any]]]()
     for raw in _records(path):
         record = wandb_internal_pb2.Record()
         try:
@@ -467,14 +454,24 @@ def _offline(path: Path) -> list[TrackedRun]:
         elif kind == "history":
             items = _items(record.history.item)
             metrics.update(items)
-            last |= dict.fromkeys(items, float(items.get("_step", record.history.step.num)))
+            step = float(items.get("_step", record.history.step.num))
+            last |= dict.fromkeys(items, step)
+            history += [(step, kept)] if (kept := kept_values(items, keep)) else []
         elif kind == "summary":
             metrics.update(_items(record.summary.update))
         elif kind == "exit":
             state = "finished" if record.exit.exit_code == 0 else "failed"
     return [
         TrackedRun(
-            name=name, source=str(path), config=config, metrics=metrics, state=state, last_steps=last, kind="wandb", **known
+            name=name,
+            source=str(path),
+            config=config,
+            metrics=metrics,
+            state=state,
+            last_steps=last,
+            kind="wandb",
+            history=history,
+            **known,
         )
     ]
 
@@ -532,7 +529,7 @@ def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
             return  # the run was killed while writing this part
 
 
-def _online(project: str) -> list[TrackedRun]:
+def _online(project: str, keep: Keep) -> list[TrackedRun]:
     """Return the runs of a project, read by W&B's own client with the account that is logged in."""
     if importlib.util.find_spec("wandb") is None:
         raise missing_extra("wandb", needed_for=f"reading the project {project}")
@@ -545,11 +542,12 @@ def _online(project: str) -> list[TrackedRun]:
             f"The W&B project {project} cannot be read: {first_line(error)}.",
             fix="Log in (wandb login), check ENTITY/PROJECT and the network, or name offline files.",
         ) from error
-    return [_of_client(run) for run in runs]
+    return [_of_client(run, keep) for run in runs]
 
 
-def _of_client(run: Any) -> TrackedRun:
+def _of_client(run: Any, keep: Keep) -> TrackedRun:
     config, metrics = flat(dict(run.config)), flat(dict(run.summary))
+    kept = [name for name in metrics if spelled(name) in keep]
     return TrackedRun(
         name=run.name,
         source=run.url,
@@ -560,6 +558,7 @@ def _of_client(run: Any) -> TrackedRun:
         project=f"{run.entity}/{run.project}",
         started_at=_moment(run.created_at),
         kind="wandb",
+        history=[(float(row["_step"]), row) for row in run.scan_history(keys=["_step", *kept])] if kept else (),
     )
 
 

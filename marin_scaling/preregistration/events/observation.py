@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from pydantic import Field
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
-from marin_scaling.errors import StatementError, VerificationError, refuse
+from marin_scaling.errors import RunTableError, StatementError, VerificationError, refuse
 from marin_scaling.files import read_bytes, read_plain
 from marin_scaling.preregistration.format import MOST_TOLERANCE, Principal
 from marin_scaling.preregistration.layout import (
@@ -30,8 +32,7 @@ from marin_scaling.units import format_count
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES
 
 if TYPE_CHECKING:
-    from marin_scaling.run.import_runs import LoggedValues
-    from marin_scaling.run.trackers import TrackedRun
+    from marin_scaling.run.tracked_run import LoggedValues, TrackedRun
 
 _PROMISED = ("tracker", "project", "run", "key")
 _ENDED = ("", "finished")
@@ -66,6 +67,8 @@ class ObservationFile(Part):
     """project of the run in the log; empty if it has none"""
     is_named_in_log: bool
     """false if only the file's name names the run"""
+    curve: Annotated[list[Positive | None], Field(min_length=20, max_length=20)] | None = None
+    """losses at every 5 % of the run, if its curve was forecast; null where the log has none"""
     files: list[LogFile]
     """files of the log; empty for one that was read online"""
     by: Principal
@@ -74,32 +77,41 @@ class ObservationFile(Part):
     tool: OutcomeTool
 
 
-def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str], *, diverged: bool = False) -> dict[str, Any]:
+def observe(
+    target: Mapping[str, Any],
+    statement: Statement,
+    logs: Sequence[str],
+    *,
+    curves: Mapping[str, Any] | None = None,
+    diverged: bool = False,
+) -> dict[str, Any]:
     """Return the part of `observed.json` that comes from the log at these places (files, folders, `wandb:ENTITY/PROJECT`).
 
-    `diverged` takes a key that has no value at the end as that of a run that diverged. `VerificationError` lists every way in
-    which the log is not that of the run that `target` names.
+    `curves` are those of `ladder.json`, if the curve of the run was forecast. `diverged` takes a key that has no value at the
+    end as that of a run that diverged. `VerificationError` lists every way in which the log is not that of the run that
+    `target` names.
     """
-    from marin_scaling.run.import_runs import LoggedValues
+    from marin_scaling.run.tracked_run import LoggedValues
     from marin_scaling.run.trackers import read_tracked_runs
 
     outcome = target["outcome"]
-    run = _named_run(outcome, read_tracked_runs(*logs), where=joined(logs))
+    run = named_run(outcome, read_tracked_runs(*logs, curves=curve_keys(target, curves)), where=joined(logs))
     values = LoggedValues(run)
     key = _own_key(values, outcome["key"])
     ends = _ends_with(key, run)
-    found = {
+    found: dict[str, Any] = {
         "value": None if diverged and not ends else values.number(key),
-        "tokens": values.number(values.key(_tokens_keys(outcome))),
+        "tokens": values.number(values.key(tokens_keys(outcome))),
         "state": run.state,
         "started_at": None if run.started_at is None else moment_text(run.started_at),
         "project_in_log": run.project,
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
     }
+    if curves is not None:
+        found["curve"] = curve_in_log(run, target, curves)
     faults = [*_differences(found, target, statement)]
-    if run.kind != outcome["tracker"]:
-        faults.append(f"the log is of the kind {run.kind}, and the tracker {outcome['tracker']} was promised")
+    faults += _of_another_tracker(run, outcome)
     if not ends and not diverged:
         faults.append(
             f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
@@ -115,10 +127,10 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
     return found
 
 
-def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
+def named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
     """Return the one run with the promised id, or else name, with all its restarts under one id.
 
-    A log of one run that does not name it can be that of the promised run.
+    A log of one run that does not name it can be that of the promised run. `VerificationError` for no such run, or several.
     """
     found = [run for run in runs if run.id == outcome["run"]] or [run for run in runs if run.name == outcome["run"]]
     found = found or [run for run in runs if len(runs) == 1 and not run.is_named]
@@ -133,6 +145,37 @@ def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where:
     )
 
 
+def curve_keys(target: Mapping[str, Any], curves: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the keys of the loss and of the tokens in the target's log; none without a forecast of the curve."""
+    outcome = target["outcome"]
+    return () if curves is None else (curves["key"] or outcome["key"], *tokens_keys(outcome))
+
+
+def curve_in_log(run: TrackedRun, target: Mapping[str, Any], curves: Mapping[str, Any]) -> list[float | None] | None:
+    """Return the losses of a run at every 5 % of its training, None where its log has none; None without any."""
+    from marin_scaling.forecast.loss_curve import losses_at_fractions
+    from marin_scaling.run.curves import logged_curve
+
+    key, *counts = curve_keys(target, curves)
+    try:
+        curve = logged_curve(run, key=key, tokens_keys=counts, tokens=target["tokens"], train_steps=curves["train_steps"])
+    except RunTableError:  # the outcome stands without a curve, and says so
+        return None
+    return [None if math.isnan(each) else each for each in losses_at_fractions(curve.fractions, curve.losses).tolist()]
+
+
+def _of_another_tracker(run: TrackedRun, outcome: Mapping[str, Any]) -> list[str]:
+    if run.kind == outcome["tracker"]:
+        return []
+    return [f"the log is of the kind {run.kind}, and the tracker {outcome['tracker']} was promised"]
+
+
+def require_tracker(run: TrackedRun, outcome: Mapping[str, Any]) -> None:
+    """Raise `VerificationError` if the run was logged by another tracker than promised."""
+    if faults := _of_another_tracker(run, outcome):
+        raise VerificationError(f"{run.source}: {faults[0]}.", fix="Name the log of the promised tracker: --log PATH")
+
+
 def _start_of(run: TrackedRun) -> float:
     return run.started_at.timestamp() if run.id and run.started_at else 0.0
 
@@ -145,6 +188,7 @@ def _with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
         config={key: value for run in runs for key, value in run.config.items()},
         metrics={key: value for run in runs for key, value in run.metrics.items()},
         last_steps={key: step for run in runs for key, step in run.last_steps.items()},
+        history=[row for run in runs for row in run.history],
     )
 
 
@@ -166,7 +210,8 @@ def _own_key(values: LoggedValues, key: str) -> str:
     return own
 
 
-def _tokens_keys(outcome: Mapping[str, Any]) -> tuple[str, ...]:
+def tokens_keys(outcome: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys under which a log may have the trained tokens."""
     from marin_scaling.run.columns import COLUMNS, aliases_of
 
     return (outcome["tokens_key"],) if outcome["tokens_key"] else ("tokens", *aliases_of(COLUMNS["tokens"]))
@@ -316,6 +361,7 @@ def not_checked(document: Mapping[str, Any]) -> list[str]:
         "start of the run": document["started_at"],
         "state": document["state"],
         "tokens": document["tokens"],
+        "curve": document.get("curve", True),
     }
     names = [name for name, value in known.items() if not value]
     return [f"not in its log, so not checked: {joined(names)}"] if names else []

@@ -448,13 +448,13 @@ def review_branch(base: str, *, registry_dir: Path, runs_dir: Path) -> Review:
 
 
 def with_changed_tables(base: str, *, registry_dir: Path) -> list[Path]:
-    """Return the forecasts of outside runs whose signed table differs from that in `base`."""
+    """Return the forecasts of outside runs whose signed tables differ from those in `base`."""
     found = []
     for folder in registration_folders(registry_dir):
         with contextlib.suppress(MarinScalingError):  # sealed, or refused elsewhere
             ladder = load_canonical(read_bytes(folder / "ladder.json"), name="ladder.json")
-            path = registry_dir.parent / ladder["source"]["path"] if is_outside_run(folder) else None
-            if path is not None and compared_trees(base, path).changes():
+            paths = [registry_dir.parent / each["path"] for name in ("source", "curves") if (each := ladder.get(name))]
+            if any(compared_trees(base, path).changes() for path in paths):
                 found.append(folder)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -77,6 +78,7 @@ def _differences(statement: Statement, subjects: Mapping[str, Any], again: Fitte
     (found,) = again.document["predictions"]
     stated = prediction_at(subjects["forecast.json"], flops=found["flops"])
     yield _unlike_laws(stated.get("by_law", {}), found.get("by_law", {}), close=close)
+    yield _unlike_curve(stated.get("curve", []), found.get("curve", []))
     yield _unlike_choices(forecast["sensitivity"], [*map(as_in_statement, found["sensitivity"])], close=close)
     tested = [*map(as_in_statement, again.document["backtest"])]
     yield _unlike_scores(fit["backtest"], tested, close=close / again.forecast.median)
@@ -90,10 +92,10 @@ def _unlike(where: str, stated: Mapping[str, float | None], found: Mapping[str, 
     return ""
 
 
-def _alike(one: float | None, other: float | None, *, close: float) -> bool:
+def _alike(one: float | None, other: float | None, *, close: float, relative: float = TOLERANCE) -> bool:
     if one is None or other is None:
         return one is other
-    return math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=close)
+    return math.isclose(one, other, rel_tol=relative, abs_tol=close)
 
 
 def _unlike_laws(stated: Mapping[str, float], found: Mapping[str, float], *, close: float) -> str:
@@ -101,6 +103,20 @@ def _unlike_laws(stated: Mapping[str, float], found: Mapping[str, float], *, clo
     if stated.keys() == found.keys() and all(abs(stated[name] - found[name]) <= close for name in found):
         return ""
     return f"by_law in forecast.json is {dict(stated)}, {_GIVES} {dict(found)}"
+
+
+def _unlike_curve(stated: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> str:
+    """Return a difference between forecasts of the curve, as a share of the 90 % interval at that fraction."""
+    for row, again in zip_longest(stated, found):
+        if row is None or again is None or row.keys() != again.keys() or row["fraction"] != again["fraction"]:
+            return f"curve in forecast.json has {len(stated)} rows, {_GIVES} {len(found)} at other fractions"
+        levels = row["quantiles"].keys() | again["quantiles"].keys()
+        close = TOLERANCE * (again["quantiles"]["0.95"] - again["quantiles"]["0.05"])
+        for level in sorted(levels):
+            if not _alike(row["quantiles"].get(level), again["quantiles"].get(level), close=close, relative=0.0):
+                at = f"curve in forecast.json at {row['fraction']:.0%}, quantile {level},"
+                return f"{at} is {row['quantiles'].get(level)}, {_GIVES} {again['quantiles'].get(level)}"
+    return ""
 
 
 def _unlike_samples(stated: Sequence[float], found: Sequence[float], *, close: float) -> str:
@@ -198,6 +214,11 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
     (again,) = forecast_runs(result, [target])
     document = forecast_document(result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result))
     losses = thinned(samples_of(result, target).tolist())
+    if "curves" in subjects["ladder.json"]:
+        from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows
+
+        curve = curve_from_ladder(subjects["ladder.json"], subjects["target.json"], losses)
+        document["predictions"][0]["curve"] = curve_rows(curve)
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
 
 

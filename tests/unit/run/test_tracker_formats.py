@@ -9,7 +9,8 @@ import pytest
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.run.import_runs import import_runs
-from marin_scaling.run.trackers import TrackedRun, read_tracked_runs
+from marin_scaling.run.tracked_run import TrackedRun
+from marin_scaling.run.trackers import read_tracked_runs
 
 TOTALS = {"throughput/total_gflops": 6e9, "throughput/total_tokens": 1e10, "parameter_count": 1e8}
 SUMMARY = TOTALS | {"eval/loss": 3.1}

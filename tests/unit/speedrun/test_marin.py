@@ -20,8 +20,7 @@ from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.checks import Validated, validate
 from marin_scaling.speedrun.import_files import import_file, import_marin_board
 from marin_scaling.speedrun.import_marin import import_marin_results
-from marin_scaling.speedrun.leaderboard import Point, front
-from marin_scaling.speedrun.scaling import projections
+from marin_scaling.speedrun.leaderboard import Point, front, projections
 from marin_scaling.speedrun.submission import Submission, parse_submission, to_bytes
 from marin_scaling.speedrun.track import read_tracks, track_findings
 

@@ -8,7 +8,7 @@ from submission_factory import submission_document
 
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.publish.board_page import scaling_row
-from marin_scaling.speedrun.scaling import Projection, projections
+from marin_scaling.speedrun.leaderboard import Projection, projections
 from marin_scaling.speedrun.submission import Submission
 
 FLOPS = 1e21

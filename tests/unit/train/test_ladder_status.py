@@ -10,7 +10,7 @@ from marin_scaling.run.curves import LossCurve
 from marin_scaling.run.paths import STARTED_NAME, Workplace, work_dir
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import History, HistoryRow, add_run
-from marin_scaling.train.status import run_state, status_text
+from marin_scaling.train.session import run_state, status_text
 
 
 @pytest.fixture

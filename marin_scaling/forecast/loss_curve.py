@@ -1,0 +1,359 @@
+"""Forecast the loss at every 5 % of a run from the curves of smaller runs, and its end again while it trains.
+
+The model is log loss(f) = log end + shape(f), with f the share of the run that is done. Runs of one recipe and schedule,
+trained for tokens that grow with their size, have nearly one shape (Qiu et al. 2025, "Scaling Collapse"). The shape is a mean
+at each f, slopes in log FLOPs and log tokens per parameter, and a deviation of the run that vanishes at the end. The forecast
+of the end comes from the law; the curve of a run in training narrows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from marin_scaling.errors import FitRefused
+from marin_scaling.forecast.tracking import verdict
+from marin_scaling.laws import Array
+from marin_scaling.units import counted, unit_of
+
+FRACTIONS = tuple(step / 20 for step in range(1, 21))
+"""Shares of a run at which its loss is forecast."""
+CURVE_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+LEAST_CURVES = 2
+
+_DONE = -np.log(FRACTIONS) + 0.0  # 0 at the end; the variance of a deviation grows with it
+_SAME = 1e-3  # largest relative difference of a curve's last loss from the final loss, if both are one metric
+_DENSE = 8  # points before a fraction from which a line is fitted; fewer are interpolated
+_NEAR = 0.06  # largest distance, in shares of the run, between points that are interpolated
+# Chosen by maximum likelihood of the curves of targets and largest rungs: benchmarks/loss_curves.py
+_SLOPE = 0.0025  # standard deviation of a shape's slope in log FLOPs and in log tokens per parameter, at f = 1/e
+_NOISE = 0.28  # of a point, in deviations of a run at f = 1/e
+_OFFSET, _OFFSET_SLOPE = 0.24, 1.0  # of the final metric from a curve of another metric: in deviations; its slopes
+_DEVIATIONS = np.geomspace(5e-4, 0.1, 12)  # of a run from the shape, at f = 1/e
+_USUAL_DEVIATION, _SPREAD = 0.0012, 1.0  # of their log-normal prior
+_ENDS = 200  # final losses that stand for all draws
+_SMOOTHING = 0.25  # of their standard deviation
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCurve:
+    """Losses of a run at `FRACTIONS` (20,), NaN where unknown; `end` is its final loss, None if it has not ended."""
+
+    flops: float
+    tokens_per_param: float
+    losses: Array
+    end: float | None = None
+
+    @property
+    def place(self) -> Array:
+        """Regressors of the shape: 1, log FLOPs, log tokens per parameter."""
+        return np.array([1.0, np.log(self.flops), np.log(self.tokens_per_param)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveForecast:
+    """Quantiles of the loss by fraction and level, and of the final loss."""
+
+    by_fraction: Mapping[float, Mapping[float, float]]
+    end: Mapping[float, float]
+    seen: int = 0
+    """Number of fractions at which the run's loss was known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    """Distribution of a run's shape for one size of deviations: weight, mean (fraction,), covariance (fraction, fraction)."""
+
+    log_weight: float
+    mean: Array
+    covariance: Array = field(repr=False)
+
+
+def losses_at_fractions(fractions: Array, losses: Array) -> Array:
+    """Return the losses at `FRACTIONS` of a curve that was logged at these shares of its run, NaN where it says nothing.
+
+    Many points just before a fraction are smoothed by a line; few are interpolated.
+
+    >>> losses_at_fractions(np.array([0.05, 0.1, 0.15]), np.array([4.0, 3.5, 3.25]))[:4].tolist()
+    [4.0, 3.5, 3.25, nan]
+    """
+    order = np.argsort(fractions, kind="stable")
+    done, logs = fractions[order], np.log(losses[order])
+    found = np.full(len(FRACTIONS), np.nan)
+    for place, fraction in enumerate(FRACTIONS):
+        near = (done > max(fraction - 0.05, fraction / 2)) & (done <= fraction + 1e-9)
+        if near.sum() >= _DENSE and done[near].max() > fraction - 0.01:
+            found[place] = np.polyfit(done[near] - fraction, logs[near], 1)[1]
+        elif (at := _interpolated(done, logs, fraction)) is not None:
+            found[place] = at
+    return np.asarray(np.exp(found))
+
+
+def _interpolated(done: Array, logs: Array, fraction: float) -> float | None:
+    """Return the log loss at a fraction between two near points, or at a point within a hundredth of it."""
+    after = int(np.searchsorted(done, fraction))
+    closest = min((each for each in (after - 1, after) if 0 <= each < len(done)), key=lambda each: abs(done[each] - fraction))
+    if abs(done[closest] - fraction) < 0.01:
+        return float(logs[closest])
+    if not 0 < after < len(done) or done[after] - done[after - 1] > _NEAR:
+        return None
+    return float(np.interp(fraction, done[after - 1 : after + 1], logs[after - 1 : after + 1]))
+
+
+def forecast_curve(known: Sequence[RunCurve], run: RunCurve, ends: Array) -> CurveForecast:
+    """Forecast the curve of `run` from those of smaller runs, given equally likely final losses `ends` of it (draw,).
+
+    Losses of `run` that are known already narrow the rest and the end. Curves may be of another metric than the final losses,
+    such as the training loss; all must be of one. `FitRefused` if fewer than two curves are known.
+
+    >>> flops = [1e18, 4e18, 1.6e19]
+    >>> shape = np.array(FRACTIONS) ** -0.1
+    >>> rungs = [RunCurve(flops=c, tokens_per_param=20, losses=c**-0.05 * shape, end=c**-0.05) for c in flops]
+    >>> big = RunCurve(flops=1e21, tokens_per_param=20, losses=np.full(20, np.nan))
+    >>> found = forecast_curve(rungs, big, ends=1e21**-0.05 * np.linspace(0.98, 1.02, 500))
+    >>> round(found.by_fraction[0.5][0.5] / (1e21**-0.05 * 0.5**-0.1), 2)
+    1.0
+    """
+    usable = [each for each in known if np.isfinite(each.losses).sum() > 1]
+    if len(usable) < LEAST_CURVES:
+        raise FitRefused(
+            f"{len(usable)} runs have a loss curve; the forecast of a curve needs {LEAST_CURVES}.",
+            fix="Add the curves of more runs of the table.",
+        )
+    found = _quantiles(_shapes(usable, run), np.log(run.losses), _thinned(np.log(ends)))
+    if found.seen:
+        return found
+    end = dict(zip(CURVE_LEVELS, np.quantile(ends, CURVE_LEVELS).tolist(), strict=True))  # not smoothed
+    return replace(found, end=end, by_fraction={**found.by_fraction, **({1.0: end} if is_one_metric(usable) else {})})
+
+
+def is_one_metric(known: Sequence[RunCurve]) -> bool:
+    """Return True if the curves end at the final losses, so that both are of one metric."""
+    apart = [abs(float(np.log(each.losses[-1] / each.end))) for each in known if each.end and np.isfinite(each.losses[-1])]
+    return bool(apart) and float(np.median(apart)) < _SAME
+
+
+def _shapes(known: Sequence[RunCurve], run: RunCurve) -> list[_Shape]:
+    """Return the distribution of the run's shape, as a mixture over the size of deviations.
+
+    The unknowns are mean and slopes at each fraction, with Gaussian priors; each run adds its curve with a covariance. A run
+    without a final loss has a free level.
+    """
+    count = len(_DONE) - is_one_metric(known)  # the shape of the final metric itself is 0 at the end
+    spread, slopes = _covariances(count)
+    precision = np.zeros((3 * count, 3 * count))
+    precision[:count, :count] = np.eye(count)  # standard deviation 1 of a log: no information
+    for place in (1, 2):
+        own = slice(place * count, (place + 1) * count)
+        precision[own, own] = np.linalg.inv(slopes)
+    information, right, square, log_scale, degrees = _information(known, run, spread)
+    found = []
+    for deviation in _DEVIATIONS:
+        root = np.linalg.cholesky(precision + information / deviation**2)
+        solved = np.linalg.solve(root, right / deviation**2)
+        at_run = np.linalg.solve(root, np.eye(3 * count)[:, :count])
+        fit = log_scale - np.log(np.diag(root)).sum() - degrees * np.log(deviation)
+        prior = -0.5 * (np.log(deviation / _USUAL_DEVIATION) / _SPREAD) ** 2
+        found.append(
+            _Shape(
+                log_weight=float(fit + prior - 0.5 * (square / deviation**2 - solved @ solved)),
+                mean=np.asarray(at_run.T @ solved),
+                covariance=at_run.T @ at_run + deviation**2 * spread,
+            )
+        )
+    return found
+
+
+def _covariances(count: int) -> tuple[Array, Array]:
+    """Return covariances over fractions of a run's deviation (in units of its size) and of a slope of the shape."""
+    done = _DONE[:count]
+    common = np.minimum.outer(done, done)
+    has_offset = count == len(_DONE)
+    spread = common + _NOISE**2 * np.eye(count) + (_OFFSET**2 if has_offset else 0.0)
+    slopes = _SLOPE**2 * common + (_OFFSET_SLOPE**2 if has_offset else 0.0) + 1e-12 * np.eye(count)
+    return spread, slopes
+
+
+def _information(known: Sequence[RunCurve], run: RunCurve, spread: Array) -> tuple[Array, Array, float, float, int]:
+    """Return what the curves say for deviations of size 1: information, right-hand side, square, log scale, and degrees."""
+    count = len(spread)
+    information, right = np.zeros((3 * count, 3 * count)), np.zeros(3 * count)
+    square, log_scale, degrees = 0.0, 0.0, 0
+    for each in known:
+        at = np.flatnonzero(np.isfinite(each.losses[:count]))
+        weight = np.linalg.inv(spread[np.ix_(at, at)])
+        log_scale += 0.5 * float(np.linalg.slogdet(weight)[1])
+        if each.end is None:  # its level is free
+            total = weight.sum()
+            weight = weight - np.outer(weight.sum(1), weight.sum(1)) / total
+            log_scale -= 0.5 * float(np.log(total))
+        shape = np.log(each.losses[at]) - np.log(each.end or 1.0)
+        regressors = each.place - run.place
+        regressors[0] = 1.0
+        columns = np.concatenate([place * count + at for place in range(3)])
+        information[np.ix_(columns, columns)] += np.kron(np.outer(regressors, regressors), weight)
+        right[columns] += np.kron(regressors, weight @ shape)
+        square += float(shape @ weight @ shape)
+        degrees += len(at) - (each.end is None)
+    return information, right, square, log_scale, degrees
+
+
+def _thinned(ends: Array) -> Array:
+    """Return `_ENDS` means of equally many sorted draws, or all of fewer draws."""
+    return np.array([part.mean() for part in np.array_split(np.sort(ends), min(_ENDS, len(ends)))])
+
+
+def _quantiles(shapes: Sequence[_Shape], seen: Array, ends: Array) -> CurveForecast:
+    """Return quantiles of the log-normal mixture over shapes and ends, given the log losses seen (NaN: not seen)."""
+    count = len(shapes[0].mean)
+    at = np.flatnonzero(np.isfinite(seen[:count]))
+    bandwidth = _SMOOTHING * float(ends.std()) + 1e-9
+    parts = [_given(each, seen[at], at, ends=ends, bandwidth=bandwidth) for each in shapes]
+    weights = np.concatenate([part[0] for part in parts])
+    weights = np.exp(weights - weights.max())
+    weights /= weights.sum()
+    kept = weights > 1e-7
+    means, deviations = (np.concatenate([part[place] for part in parts])[kept] for place in (1, 2))
+    values = [_mixture_quantiles(weights[kept], means[:, place], deviations[:, place]) for place in range(count + 1)]
+    *rows, end = [dict(zip(CURVE_LEVELS, np.exp(each).tolist(), strict=True)) for each in values]
+    rows += [end] * (len(FRACTIONS) - count)
+    return CurveForecast(by_fraction=dict(zip(FRACTIONS, rows, strict=True)), end=end, seen=len(at))
+
+
+def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, bandwidth: float) -> tuple[Array, Array, Array]:
+    """Return log weights (end,), means and standard deviations (end, fraction + 1) of log losses and of the log end.
+
+    Log losses and log end are jointly normal around each end, with the smoothing's variance common to all of them.
+    """
+    count = len(shape.mean)
+    covariance = np.full((count + 1, count + 1), bandwidth**2)
+    covariance[:count, :count] += shape.covariance
+    means = ends[:, None] + np.append(shape.mean, 0.0)
+    log_weights = np.full(len(ends), shape.log_weight)
+    if len(at):
+        root = np.linalg.cholesky(covariance[np.ix_(at, at)])
+        off = np.linalg.solve(root, (seen - means[:, at]).T)
+        gain = np.linalg.solve(root, covariance[at])
+        log_weights = log_weights - 0.5 * (off**2).sum(0) - np.log(np.diag(root)).sum()
+        means, covariance = means + off.T @ gain, covariance - gain.T @ gain
+    deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-16))
+    return log_weights, means, np.broadcast_to(deviations, means.shape)
+
+
+def _mixture_quantiles(weights: Array, means: Array, deviations: Array) -> Array:
+    """Return the quantiles at `CURVE_LEVELS` of a mixture of normal distributions, from its distribution on a grid."""
+    grid = np.linspace((means - 6 * deviations).min(), (means + 6 * deviations).max(), 1000)
+    below = weights @ ndtr((grid - means[:, None]) / deviations[:, None])
+    return np.interp(CURVE_LEVELS, below, grid)
+
+
+def curve_from_ladder(
+    ladder: Mapping[str, Any], target: Mapping[str, Any], ends: Sequence[float], *, seen: Array | None = None
+) -> CurveForecast:
+    """Forecast the curve of an outside run from the content of `ladder.json` and `target.json`, and equally likely `ends`.
+
+    `seen` are its losses at `FRACTIONS` so far, NaN where unknown. Errors as in `forecast_curve`.
+    """
+    rows = {row["run"]: row for row in ladder["rows"]}
+    known = [
+        _curve_of(rows[each["run"]], losses=np.array(each["losses"], dtype=np.float64)) for each in ladder["curves"]["runs"]
+    ]
+    run = _curve_of(target, losses=np.full(len(FRACTIONS), np.nan) if seen is None else seen)
+    return forecast_curve(known, run, np.array(ends))
+
+
+def _curve_of(row: Mapping[str, Any], *, losses: Array) -> RunCurve:
+    active = row.get("active_params", row["params"])
+    return RunCurve(flops=row["flops"], tokens_per_param=row["tokens"] / active, losses=losses, end=row.get("loss"))
+
+
+def curve_rows(found: CurveForecast) -> list[dict[str, Any]]:
+    """Return the forecast as the rows of `curve` in `forecast.json`."""
+    return [
+        {"fraction": fraction, "quantiles": {f"{level:g}": value for level, value in quantiles.items()}}
+        for fraction, quantiles in found.by_fraction.items()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedCurve:
+    """A run in training against the forecast of its curve.
+
+    `signed` are the quantiles by fraction and level that were signed, `seen` its losses at `FRACTIONS`, NaN where unknown, and
+    `now` the forecast with these losses. `end` are the signed quantiles of the final loss.
+    """
+
+    run: str
+    metric: str
+    fraction: float
+    """Share of the run that is done."""
+    last_loss: float
+    signed: Mapping[float, Mapping[float, float]]
+    seen: Array
+    now: CurveForecast
+    end: Mapping[float, float]
+
+    @property
+    def marks(self) -> dict[float, tuple[float, bool]]:
+        """Loss at each fraction so far, and whether it lies inside the signed 90 % interval."""
+        pairs = [(fraction, float(loss)) for fraction, loss in zip(FRACTIONS, self.seen, strict=True) if np.isfinite(loss)]
+        return {each: (loss, self.signed[each][0.05] <= loss <= self.signed[each][0.95]) for each, loss in pairs}
+
+    @property
+    def verdict(self) -> str:
+        """Forecast of the end now against the signed one; too early before the first mark."""
+        return verdict(self.now.end, self.end) if self.marks else "too early to say"
+
+
+def followed_text(found: FollowedCurve) -> str:
+    """Format a followed run: its marks, what is expected of the rest, the end, and the verdict."""
+    unit = unit_of(found.metric)
+    lines = [
+        f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}",
+        "  done  signed 90 % interval      loss",
+    ]
+    for fraction, quantiles in found.signed.items():
+        low, high, mark = quantiles[0.05], quantiles[0.95], found.marks.get(fraction)
+        if mark is None:
+            again = found.now.by_fraction[fraction]
+            said = f"expected {again[0.5]:.4f} [{again[0.05]:.4f}, {again[0.95]:.4f}]"
+        else:
+            place = "inside" if mark[1] else "above" if mark[0] > high else "below"
+            said = f"{mark[0]:.4f}  {place}"
+        lines.append(f"{fraction:>6.0%}  [{low:.4f}, {high:.4f}]  {said}")
+    inside = sum(is_inside for _, is_inside in found.marks.values())
+    lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
+    signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
+    return "\n".join([*lines, f"end: signed {signed}, now {now} {unit}", found.verdict])
+
+
+def followed_document(found: FollowedCurve) -> dict[str, Any]:
+    """Return a followed run as a document."""
+    rows = curve_rows(found.now)
+    for row in rows:
+        mark = found.marks.get(row["fraction"])
+        row |= {"loss": None if mark is None else mark[0], "inside_90": None if mark is None else mark[1]}
+    return {
+        "run": found.run,
+        "metric": found.metric,
+        "fraction": found.fraction,
+        "last_loss": found.last_loss,
+        "curve": rows,
+        "expected": {f"{level:g}": value for level, value in found.now.end.items()},
+        "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
+        "verdict": found.verdict,
+    }
+
+
+def curve_text(found: CurveForecast) -> str:
+    """Format the forecast of a curve, a line for each 10 % of the run and the first 5 %."""
+    lines = ["  done    loss    90 % interval"]
+    for place, (fraction, each) in enumerate(found.by_fraction.items()):
+        if place == 0 or place % 2:
+            lines.append(f"{fraction:>6.0%}  {each[0.5]:.4f}  [{each[0.05]:.4f}, {each[0.95]:.4f}]")
+    return "\n".join(lines)

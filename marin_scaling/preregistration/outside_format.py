@@ -1,0 +1,140 @@
+"""Schemas of what a forecast of an outside run says more: its target, its table of runs, and their curves."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.strict_model import (
+    LINE_PATTERN,
+    NAME_PATTERN,
+    SHA256,
+    Count,
+    FileName,
+    One,
+    Part,
+    Positive,
+    Reason,
+    Text,
+)
+
+
+class ReadingOfTable(Part):
+    """Choices with which a table was read, as in `marin-scale fit`; each may be missing."""
+
+    columns: dict[str, Text] = Field(default_factory=dict)
+    units: dict[str, Text] = Field(default_factory=dict)
+    where: dict[str, Text] = Field(default_factory=dict)
+    keep: list[Text] = Field(default_factory=list)
+    drop: list[Text] = Field(default_factory=list)
+    allow: list[Text] = Field(default_factory=list)
+    skip_incomplete: bool = False
+
+
+TABLE_ENDINGS = (".csv", ".tsv")
+"""Endings of a signed table: reviewers read it as text, and `verify` unpacks nothing."""
+
+
+def _is_text_table(path: str) -> str:
+    if not path.endswith(TABLE_ENDINGS):
+        raise ValueError(f"must end in {' or '.join(TABLE_ENDINGS)}")
+    return path
+
+
+class TableSource(Part):
+    """Table from which the runs were read."""
+
+    path: Annotated[str, StringConstraints(max_length=400, pattern=NAME_PATTERN), AfterValidator(_is_text_table)]
+    """path in the repository"""
+    sha256: SHA256
+    """digest of the file"""
+    choices: ReadingOfTable
+    """choices with which it was read"""
+
+
+_RunName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+
+
+class CurveOfRun(Part):
+    """Losses of one fitted run at every 5 % of its training, from 5 % on; null where the table has none."""
+
+    run: _RunName
+    losses: Annotated[list[Positive | None], Field(min_length=20, max_length=20)]
+
+
+class CurvesSource(Part):
+    """Table of the runs' loss curves, with a row for each run and step, and the same loss of the target."""
+
+    path: Annotated[str, StringConstraints(max_length=400, pattern=NAME_PATTERN), AfterValidator(_is_text_table)]
+    """path in the repository, a .csv or .tsv file"""
+    columns: dict[Literal["run", "loss", "fraction", "tokens", "step"], Text] = Field(default_factory=dict)
+    """the table's own names of columns"""
+    key: _RunName | None = None
+    """key of this loss in the log of the target; default: that of the outcome"""
+    train_steps: Count | None = None
+    """planned steps of the target; default: its progress is counted in tokens"""
+
+
+class Curves(CurvesSource):
+    """Loss curves of the fitted runs, from which the curve of the target is forecast."""
+
+    sha256: SHA256
+    """digest of the file"""
+    runs: list[CurveOfRun]
+
+
+class CurveRow(Part):
+    """Forecast of the loss at one share of the run."""
+
+    fraction: Annotated[float, Field(gt=0, le=1)]
+    quantiles: dict[str, Positive]
+
+
+OUTSIDE: Literal["outside"] = "outside"
+"""Role, and recipe, of a run that another trainer trains."""
+
+
+class OutcomeSource(Part):
+    """Source of the outcome of an outside run."""
+
+    tracker: Literal["wandb", "levanter", "json", "csv"]
+    project: Text
+    """project or folder of the tracker, as a reader finds it"""
+    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    """id or name of the run there"""
+    key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    """key of the metric in the log"""
+    tokens_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)] | None = None
+    """key of the trained tokens in the log; default: a usual one"""
+
+
+class OutsideEvaluation(Part):
+    """Measurement of an outside run's metric, in words."""
+
+    metric: Text
+    described: Reason
+
+
+class OutsideTarget(Part):
+    """The content of `target.json` for a run that another trainer trains."""
+
+    format_version: One
+    ladder: FileName
+    role: Literal["outside"]
+    recipe: Literal["outside"]
+    budget_flops: Positive
+    flops: Positive
+    flops_convention: Reason
+    params: Count
+    active_params: Count
+    tokens: Count
+    data: dict[str, Any]
+    evaluation: OutsideEvaluation
+    described: dict[str, Text]
+    outcome: OutcomeSource
+
+    def to_bytes(self) -> bytes:
+        """Return the exact content of `target.json`."""
+        return dump_canonical(self.model_dump(mode="json"))

@@ -1,0 +1,71 @@
+"""A run as its tracker logged it: settings, last values, and the history of some keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from marin_scaling.run.columns import spelled
+from marin_scaling.run.numbers import number_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file.
+
+    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter, json
+    or csv (any table), and `is_named` is False for a run that has its name from the file. `last_steps` gives the step at which
+    each name was logged last, where the log has steps.
+    """
+
+    name: str
+    source: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    state: str = ""
+    id: str = ""
+    project: str = ""
+    started_at: datetime | None = None
+    last_steps: Mapping[str, float] = field(default_factory=dict)
+    kind: str = "levanter"
+    is_named: bool = True
+    history: Sequence[tuple[float, Mapping[str, Any]]] = field(default=(), repr=False)
+    """Steps with the values that were logged at them, in the log's order; only where a curve was asked for."""
+
+
+Keep = Collection[str]
+"""Keys (as `spelled`) whose history is read, too."""
+
+
+def kept_values(values: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+    """Return the values of the keys whose history is kept."""
+    return {key: value for key, value in values.items() if spelled(key) in keep}
+
+
+class LoggedValues:
+    """The values of a run by the spelling of their keys; metrics go before settings."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.run = run
+        self.exact: dict[str, Any] = {**run.config, **run.metrics}
+        self._spelled = {spelled(key): key for key in (*run.config, *run.metrics)}
+
+    def key(self, keys: Sequence[str]) -> str | None:
+        """Return the run's own spelling of the first key that has a number."""
+        return next((own for key in keys if (own := self.spelling(key)) and self.number(own) is not None), None)
+
+    def spelling(self, key: str) -> str | None:
+        """Return the key as the run has it, or the key of its last value where a tracker keeps a summary of several."""
+        for each in (key, f"{key}/last"):
+            own = each if each in self.exact else self._spelled.get(spelled(each))
+            if own is not None:
+                return own
+        return None
+
+    def number(self, key: str | None) -> float | None:
+        """Return the number under a key, also where it is text; None if there is none."""
+        value = self.exact.get(key or "")
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else number_in(value)
+        return number if number is not None and abs(number) < float("inf") else None
