@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -85,3 +87,38 @@ def write_log(root: Path, *, run: str = RUN, key: str = KEY, loss: object = LOSS
 
 def _steps(loss: object, tokens: float | None) -> list[tuple[int, object, float]]:
     return [(100, 4.0, (tokens or 0) / 2), (200, loss, tokens or 0)]
+
+
+def shape(fraction: float) -> float:
+    """Loss at a share of each run, in units of its final loss."""
+    return float(np.exp(0.06 * (-np.log(fraction)) ** 0.9))
+
+
+def write_curves(root: Path) -> Path:
+    """Curves of the runs in the table: 40 losses each, that scatter by 0.1 % except for the last."""
+    random, lines = np.random.default_rng(1), ["run,step,loss"]
+    for run in pd.read_csv(root / "runs.csv").itertuples():
+        lines += [
+            f"{run.run},{step},{run.loss * shape(step / 40) * np.exp(0.001 * random.normal() * (step < 40))}"
+            for step in range(1, 41)
+        ]
+    path = root / "curves.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def register_with_curves(root: Path, **changes: Any) -> Path:
+    """The folder of a forecast of the whole curve in `root`."""
+    write_files(root, curves={"path": "curves.csv"}, **changes)
+    write_curves(root)
+    with contextlib.chdir(root):
+        made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=lambda _: None)
+    return root / made.folder
+
+
+def write_curve_log(root: Path, *, done: float = 1.0, end: float = LOSS, run: str = RUN) -> Path:
+    """A history of the run up to a share of it, which ends at the loss `end`."""
+    path, steps = root / "curve.csv", range(50, round(2000 * done) + 1, 50)
+    rows = [f"{run},{step},{end * shape(step / 2000)},{TOKENS * step / 2000}" for step in steps]
+    path.write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
+    return path

@@ -32,12 +32,13 @@ _DENSE = 8  # points before a fraction from which a line is fitted; fewer are in
 _NEAR = 0.06  # largest distance, in shares of the run, between points that are interpolated
 # Chosen by maximum likelihood of the curves of targets and largest rungs: benchmarks/loss_curves.py
 _SLOPE = 0.0025  # standard deviation of a shape's slope in log FLOPs and in log tokens per parameter, at f = 1/e
-_NOISE = 0.28  # of a point, in deviations of a run at f = 1/e
+_NOISES = (0.03, 0.1, 0.3, 1.0)  # of a point, in deviations of a run at f = 1/e; equally likely
 _OFFSET, _OFFSET_SLOPE = 0.24, 1.0  # of the final metric from a curve of another metric: in deviations; its slopes
 _DEVIATIONS = np.geomspace(5e-4, 0.1, 12)  # of a run from the shape, at f = 1/e
 _USUAL_DEVIATION, _SPREAD = 0.0012, 1.0  # of their log-normal prior
-_ENDS = 200  # final losses that stand for all draws
+_ENDS = 100  # final losses that stand for all draws
 _SMOOTHING = 0.25  # of their standard deviation
+_LEAST_WEIGHT = 2e-3  # of a size of deviations and noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,13 +140,17 @@ def is_one_metric(known: Sequence[RunCurve]) -> bool:
 
 
 def _shapes(known: Sequence[RunCurve], run: RunCurve) -> list[_Shape]:
-    """Return the distribution of the run's shape, as a mixture over the size of deviations.
+    """Return the distribution of the run's shape, as a mixture over the sizes of deviations and noise.
 
     The unknowns are mean and slopes at each fraction, with Gaussian priors; each run adds its curve with a covariance. A run
     without a final loss has a free level.
     """
     count = len(_DONE) - is_one_metric(known)  # the shape of the final metric itself is 0 at the end
-    spread, slopes = _covariances(count)
+    return [shape for noise in _NOISES for shape in _shapes_with(noise, known, run, count=count)]
+
+
+def _shapes_with(noise: float, known: Sequence[RunCurve], run: RunCurve, *, count: int) -> list[_Shape]:
+    spread, slopes = _covariances(count, noise=noise)
     precision = np.zeros((3 * count, 3 * count))
     precision[:count, :count] = np.eye(count)  # standard deviation 1 of a log: no information
     for place in (1, 2):
@@ -169,12 +174,12 @@ def _shapes(known: Sequence[RunCurve], run: RunCurve) -> list[_Shape]:
     return found
 
 
-def _covariances(count: int) -> tuple[Array, Array]:
+def _covariances(count: int, *, noise: float) -> tuple[Array, Array]:
     """Return covariances over fractions of a run's deviation (in units of its size) and of a slope of the shape."""
     done = _DONE[:count]
     common = np.minimum.outer(done, done)
     has_offset = count == len(_DONE)
-    spread = common + _NOISE**2 * np.eye(count) + (_OFFSET**2 if has_offset else 0.0)
+    spread = common + noise**2 * np.eye(count) + (_OFFSET**2 if has_offset else 0.0)
     slopes = _SLOPE**2 * common + (_OFFSET_SLOPE**2 if has_offset else 0.0) + 1e-12 * np.eye(count)
     return spread, slopes
 
@@ -217,7 +222,10 @@ def _quantiles(shapes: Sequence[_Shape], seen: Array, ends: Array) -> CurveForec
     weights = np.concatenate([part[0] for part in parts])
     weights = np.exp(weights - weights.max())
     weights /= weights.sum()
-    kept = weights > 1e-7
+    by_shape = weights.reshape(len(parts), -1).sum(1, keepdims=True)
+    kept = ((weights.reshape(len(parts), -1) > 1e-7) & (by_shape > _LEAST_WEIGHT)).ravel()
+    weights[~kept] = 0.0
+    weights /= weights.sum()
     means, deviations = (np.concatenate([part[place] for part in parts])[kept] for place in (1, 2))
     values = [_mixture_quantiles(weights[kept], means[:, place], deviations[:, place]) for place in range(count + 1)]
     *rows, end = [dict(zip(CURVE_LEVELS, np.exp(each).tolist(), strict=True)) for each in values]
@@ -247,7 +255,7 @@ def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, ban
 
 def _mixture_quantiles(weights: Array, means: Array, deviations: Array) -> Array:
     """Return the quantiles at `CURVE_LEVELS` of a mixture of normal distributions, from its distribution on a grid."""
-    grid = np.linspace((means - 6 * deviations).min(), (means + 6 * deviations).max(), 1000)
+    grid = np.linspace((means - 6 * deviations).min(), (means + 6 * deviations).max(), 600)
     below = weights @ ndtr((grid - means[:, None]) / deviations[:, None])
     return np.interp(CURVE_LEVELS, below, grid)
 

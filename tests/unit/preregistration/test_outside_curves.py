@@ -1,0 +1,256 @@
+"""Forecasts of the whole curve of an outside run: signed, verified, followed, kept with the outcome, drawn."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from made_once import made_once
+from outside_factory import (
+    KEY,
+    LOSS,
+    PRINCIPAL,
+    RUN,
+    TOKENS,
+    register_outside,
+    register_with_curves,
+    shape,
+    write_curve_log,
+    write_curves,
+    write_files,
+    write_log,
+)
+from typer.testing import CliRunner
+
+from marin_scaling.cli.app import app
+from marin_scaling.errors import LadderFileError, RunTableError, UsageError, VerificationError
+from marin_scaling.preregistration.outside import preregister_table, record_outcome
+from marin_scaling.preregistration.tracked_run import track_outside
+from marin_scaling.preregistration.verify.refit import verify_and_fit
+from marin_scaling.publish.forecast_page import forecast_page
+
+
+def quiet(_: str) -> None:
+    """Print nothing."""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of a signed forecast of a whole curve."""
+    shutil.copytree(made_once("outside-curves", make, factory=tmp_path_factory), root, dirs_exist_ok=True)
+    return next((root / "preregistrations").glob("*-hero"))
+
+
+def make(root: Path) -> None:
+    """A repository with such a forecast."""
+    root.mkdir()
+    register_with_curves(root)
+
+
+def follow(folder: Path, *logs: Path | str):
+    """Follow the run by its log."""
+    return track_outside(folder.name, [str(each) for each in logs], registry=folder.parent)
+
+
+def signed_curve(folder: Path) -> dict[float, dict[str, float]]:
+    """The signed quantiles by share of the run."""
+    (prediction,) = json.loads((folder / "forecast.json").read_bytes())["predictions"]
+    return {row["fraction"]: row["quantiles"] for row in prediction["curve"]}
+
+
+def test_the_signed_curve_is_that_of_the_run(root: Path, folder: Path) -> None:
+    """Known here: its medians are right to 1 %, and its end has the quantiles of the signed forecast."""
+    rows = signed_curve(folder)
+    assert len(rows) == 20
+    assert all(abs(each["0.5"] / (LOSS * shape(fraction)) - 1) < 0.01 for fraction, each in rows.items())
+    stated = json.loads((folder / "statement.json").read_bytes())["predicate"]["forecast"]["quantiles"]
+    assert abs(rows[1.0]["0.05"] / stated["0.05"] - 1) < 1e-4
+
+
+def test_verify_reads_the_curves_again_and_forecasts_again(root: Path, folder: Path) -> None:
+    """Both tables are compared."""
+    steps = {
+        step.what: step
+        for step in verify_and_fit(folder, allowed_signers=folder.parent / "allowed_signers", runs_dir=root / "runs").steps
+    }
+    assert "20 curves" in steps["ladder"].evidence
+    assert steps["ladder"].compared
+
+
+def test_without_the_table_of_curves_verify_says_so(root: Path, folder: Path) -> None:
+    """The statement still holds; the curves were not compared."""
+    (root / "curves.csv").unlink()
+    found = verify_and_fit(folder, allowed_signers=folder.parent / "allowed_signers", runs_dir=root / "runs")
+    assert not next(step for step in found.steps if step.what == "ladder").compared
+
+
+def test_a_run_in_training_is_followed_against_its_band(root: Path, folder: Path) -> None:
+    """At 60 % twelve marks are inside, and the end is forecast again from them, more narrowly."""
+    found = follow(folder, write_curve_log(root, done=0.6))
+    assert [inside for _, inside in found.marks.values()] == [True] * 12
+    assert found.now.end[0.95] - found.now.end[0.05] < 0.6 * (found.end[0.95] - found.end[0.05])
+    assert abs(found.now.end[0.5] / LOSS - 1) < 0.005
+    assert found.verdict == "on forecast"
+
+
+def test_a_run_above_its_band_is_off_forecast(root: Path, folder: Path) -> None:
+    """With a loss 4 % above the forecast, every mark is outside."""
+    found = follow(folder, write_curve_log(root, done=0.6, end=1.04 * LOSS))
+    assert not any(inside for _, inside in found.marks.values())
+    assert found.verdict == "off forecast: above"
+
+
+def test_where_a_run_went_back_the_later_losses_count(root: Path, folder: Path) -> None:
+    """A spike, and a restart before it."""
+    log = write_curve_log(root, done=0.5)
+    lines = log.read_text().splitlines()
+    spiked = [f"{RUN},{step},9.9,{TOKENS * step / 2000}" for step in (1025, 1075)]
+    log.write_text(
+        "\n".join([*lines, *spiked, *lines[-1:], *write_curve_log(root, done=0.6).read_text().splitlines()[-4:]]) + "\n"
+    )
+    assert all(inside for _, inside in follow(folder, log).marks.values())
+
+
+def test_progress_by_steps_needs_their_planned_number(root: Path, folder: Path) -> None:
+    """A log without tokens is refused unless the target file has the steps."""
+    write_files(root)
+    log = root / "steps.csv"
+    log.write_text(
+        "\n".join([f"run,_step,{KEY}", *(f"{RUN},{step},{LOSS * shape(step / 2000)}" for step in range(50, 1001, 50))]) + "\n"
+    )
+    with pytest.raises(RunTableError, match="tokens"):
+        follow(folder, log)
+
+
+def test_progress_by_planned_steps(root: Path) -> None:
+    """The same log, with the steps in the target file."""
+    write_files(root, curves={"path": "curves.csv", "train_steps": 2000})
+    write_curves(root)
+    made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    log = root / "steps.csv"
+    log.write_text(
+        "\n".join([f"run,_step,{KEY}", *(f"{RUN},{step},{LOSS * shape(step / 2000)}" for step in range(50, 1001, 50))]) + "\n"
+    )
+    found = follow(made.folder.absolute(), log)
+    assert (found.fraction, len(found.marks)) == (0.5, 10)
+
+
+def test_json_lines_and_levanter_s_log_are_followed_too(root: Path) -> None:
+    """The same values in another form give the same forecast."""
+    folder = register_with_curves(root, outcome={"tracker": "json", "project": "lab/hero", "run": RUN, "key": KEY})
+    lines = (write_curve_log(root, done=0.4)).read_text().splitlines()
+    names = lines[0].split(",")
+    rows = [dict(zip(names, [RUN, *map(float, line.split(",")[1:])], strict=True)) for line in lines[1:]]
+    (root / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(follow(folder, root / "log.jsonl").marks) == 8
+
+
+def test_a_run_of_wandb_is_followed_by_its_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B itself wrote them."""
+    wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    folder = register_with_curves(root, outcome={"tracker": "wandb", "project": "hero", "run": "w1", "key": KEY})
+    (root / "own").mkdir()
+    run = wandb.init(project="hero", id="w1", dir=root / "own", mode="offline")
+    for step in range(100, 1001, 100):
+        run.log({KEY: LOSS * shape(step / 2000), "throughput/total_tokens": TOKENS * step / 2000}, step=step)
+    run.finish()
+    found = follow(folder, root / "own")
+    assert (len(found.marks), found.verdict) == (10, "on forecast")
+
+
+def test_the_outcome_keeps_the_curve_and_the_page_draws_it(root: Path, folder: Path) -> None:
+    """All twenty marks, in the signed reading and on the page."""
+    record_outcome(
+        folder, str(write_curve_log(root)), registry=folder.parent, key=root / "key", signer=PRINCIPAL, on_message=quiet
+    )
+    observed = json.loads((folder / "observed" / "observed.json").read_bytes())
+    assert [each is not None for each in observed["curve"]] == [True] * 20
+    page = forecast_page(root, folder)
+    assert any(name.endswith("curve.svg") for name in page.files)
+    assert any(b"20 of 20 marks" in content for name, content in page.files.items() if name.endswith(".md"))
+
+
+def test_an_outcome_without_a_curve_says_so(root: Path, folder: Path) -> None:
+    """A log with losses but no progress: the outcome stands, its curve was not checked."""
+    log = root / "result.csv"
+    log.write_text(f"run,{KEY},throughput/total_tokens\n{RUN},{LOSS},{TOKENS}\n")
+    verdict = record_outcome(folder, str(log), registry=folder.parent, key=root / "key", signer=PRINCIPAL, on_message=quiet)
+    assert "curve" in verdict.sentence
+
+
+def test_a_forecast_without_curves_cannot_be_followed(root: Path) -> None:
+    """Nothing was promised about its course."""
+    with pytest.raises(UsageError):
+        follow(register_outside(root), write_log(root))
+
+
+def test_the_log_of_another_run_is_refused(root: Path, folder: Path) -> None:
+    """As for the outcome."""
+    with pytest.raises(VerificationError, match="hero-2"):
+        follow(folder, write_curve_log(root, run="hero-2"))
+
+
+def test_a_log_of_another_tracker_is_refused(root: Path) -> None:
+    """A CSV file is no W&B run."""
+    folder = register_with_curves(root, outcome={"tracker": "json", "project": "lab/hero", "run": RUN, "key": KEY})
+    with pytest.raises(VerificationError, match="json"):
+        follow(folder, write_curve_log(root))
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("run,step,loss\nsomeone,1,2\n", "curves.csv"),
+        ("run,step\nsimulated-0,1\n", "loss"),
+        ("run,step,loss\nsimulated-0,1,high\n", "line 2"),
+        ("run,step,loss\nsimulated-0,1,-2\n", "line 2"),
+        ("name,when,loss\nsimulated-0,1,2\n", "step"),
+    ],
+)
+def test_a_bad_table_of_curves_is_refused_before_anything_is_signed(root: Path, content: str, named: str) -> None:
+    """With the file and what is wrong."""
+    write_files(root, curves={"path": "curves.csv"})
+    (root / "curves.csv").write_text(content)
+    with pytest.raises(RunTableError, match=named):
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    assert not (root / "preregistrations").exists()
+
+
+@pytest.mark.parametrize("path", ["/tmp/curves.csv", "../curves.csv", "curves.parquet", "a b.csv"])
+def test_a_table_of_curves_that_others_cannot_find_or_read_is_refused(root: Path, path: str) -> None:
+    """As for the table of runs."""
+    write_files(root, curves={"path": path})
+    with pytest.raises(LadderFileError):
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+
+
+def test_columns_of_other_names_are_stated_in_the_target_file(root: Path) -> None:
+    """Progress may be the share of the run or its tokens."""
+    write_files(root, curves={"path": "curves.csv", "columns": {"run": "rung", "fraction": "x", "loss": "y"}})
+    lines = write_curves(root).read_text().splitlines()[1:]
+    rows = [line.split(",") for line in lines]
+    (root / "curves.csv").write_text("rung,x,y\n" + "".join(f"{run},{int(step) / 40},{loss}\n" for run, step, loss in rows))
+    made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    assert len(signed_curve(made.folder)) == 20
+
+
+def test_the_command_prints_band_marks_and_verdict(root: Path, folder: Path) -> None:
+    """The numbers of `track_outside`, in at most 80 columns; --json has them all."""
+    log = write_curve_log(root, done=0.6)
+    found = follow(folder, log)
+    with contextlib.chdir(root):
+        printed = CliRunner().invoke(app, ["track", folder.name, "--log", str(log)], catch_exceptions=False).output
+        document = json.loads(CliRunner().invoke(app, ["track", folder.name, "--log", str(log), "--json"]).output)
+    assert f"{found.now.end[0.5]:.4f}" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert document["verdict"] == found.verdict
+    assert [row["inside_90"] for row in document["curve"]] == [True] * 12 + [None] * 8
