@@ -167,8 +167,8 @@ def main() -> None:
         notes=[
             f"own: targets and largest rungs of {', '.join(LADDERS)}. Their curves are training losses in nats per token, and "
             "their ends are in bits per byte.",
-            "marin-hero: the rung of width 1,536 from two smaller ones, and that of width 2,048, which stops at 80 %, from three. "
-            f"A line through their ends, with an assumed spread of {LINE_SPREAD:.0%}, forecasts the end.",
+            "marin-hero: the rung of width 1,536 from two smaller ones, and that of width 2,048, which stops at 80 %, from "
+            f"three. A line through their ends, with an assumed spread of {LINE_SPREAD:.0%}, forecasts the end.",
         ],
         write=options.write,
     )

@@ -24,6 +24,8 @@ _HOME = {
     "preregister": "preregistration.preregister",
     "preregister_table": "preregistration.outside",
     "record_outcome": "preregistration.outside",
+    "track": "preregistration.tracked_run",
+    "track_outside": "preregistration.tracked_run",
     "verify": "preregistration.verification",
     "check": "preregistration.verdict",
 }

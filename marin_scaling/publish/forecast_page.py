@@ -393,7 +393,7 @@ def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, by
     from marin_scaling.publish.charts import axis_title, band_chart
     from marin_scaling.publish.figures import picture_files, show_pictures
 
-    target, metric = found.subjects["target.json"], found.statement.predicate["metric"]
+    target, metric = found.statement.predicate["targetRun"], found.statement.predicate["metric"]
     rows = prediction_at(found.subjects["forecast.json"], flops=target["flops"]).get("curve", [])
     if not rows:
         return Markdown(""), {}
