@@ -1,4 +1,4 @@
-"""Read runs from what trackers wrote: W&B, Levanter's logs and JSON files, histories and tables of results."""
+"""Read runs from what trackers wrote: W&B, Levanter's logs and JSON files, text logs, histories and tables of results."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
 from marin_scaling.run.numbers import number_in
 from marin_scaling.run.table_io import RawTable, flat, is_empty, is_table_file, read_table_file, table_ending
+from marin_scaling.run.text_logs import read_text_log
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
@@ -34,9 +35,9 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 class TrackedRun:
     """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file.
 
-    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter, json
-    or csv (any table), and `is_named` is False for a run that has its name from the file. `last_steps` gives the step at which
-    each name was logged last, where the log has steps.
+    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter,
+    json, csv (any table), megatron or maxtext. `is_named` is False for a run with the name of its file. `last_steps` gives
+    the step at which each name was logged last, where the log has steps.
     """
 
     name: str
@@ -104,6 +105,8 @@ def _nothing_at(path: Path) -> NoReturn:
 def _read(path: Path) -> list[TrackedRun]:
     if path.suffix == ".wandb":
         return _offline(path)
+    if log := read_text_log(path):
+        return [TrackedRun(source=str(path), **vars(log))]
     if is_table_file(path) and table_ending(path) not in (".jsonl", ".ndjson"):
         return _of_table(read_table_file(path), path)
     return _json_lines(path)
@@ -250,8 +253,9 @@ def _json_lines(path: Path) -> list[TrackedRun]:
     if is_table_file(path) and path.name != REPLICA_NAME:
         return _of_table(read_table_file(path), path)
     raise RunTableError(
-        f"{path} holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
-        fix="Name a tracker's own file, or a table.",
+        f"{path} holds no replica of W&B (config and summary), no events of Levanter's json_logger, and no training lines of "
+        "Megatron-LM or MaxText.",
+        fix="Name a tracker's own file, the output of a trainer, or a table.",
     )
 
 
