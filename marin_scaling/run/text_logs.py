@@ -19,9 +19,9 @@ from marin_scaling.untrusted_files import MOST_TABLE_BYTES
 
 _MOST_LINE_BYTES = 20_000
 _SETTINGS_BYTES = 200_000
-_MOST_FAULTS = 8
+_MOST_FAULTS, _MOST_FAULT_CHARACTERS = 8, 300
 _MOST_TRIED = 100
-"""Limits: of a line of metrics, of the settings around a start, of the faults in an error, of lines tried to know a format."""
+"""Limits: of a line of metrics, of the settings around a start, of the faults in an error, of tries."""
 _WESTMOST = timedelta(hours=12)
 """Largest difference by which a local time can be before UTC."""
 
@@ -146,8 +146,13 @@ def read_text_log(path: Path) -> TextLog | None:
 def _is_written_in(form: _Format, content: bytes) -> bool:
     """Return True if a training line is in the content, and not inside a JSON object or a quoted cell."""
     found = islice(form.step.finditer(content), _MOST_TRIED)
-    before = (content[max(content.rfind(b"\n", 0, each.start()) + 1, each.start() - 1000) : each.start()] for each in found)
+    before = (_prefix(content, each) for each in found)
     return any(b"{" not in each and b'"' not in each and not each.endswith(b", ") for each in before)
+
+
+def _prefix(content: bytes, found: re.Match[bytes]) -> bytes:
+    """Return what is before a training line in its line, at most 1,000 bytes."""
+    return content[max(0, found.start() - 1000) : found.start()].rpartition(b"\n")[2]
 
 
 def _events(form: _Format, content: bytes) -> Iterator[re.Match[bytes]]:
@@ -176,6 +181,7 @@ class _Reading:
     last: re.Match[bytes] | None = None
     """first training line of the attempt, and the last one"""
     began: bytes = b""
+    searched: int = 0
     planned: int | None = None
     interval: int | None = None
     has_begun: bool = False
@@ -193,10 +199,11 @@ class _Reading:
             self._set(found.start())
 
     def _set(self, place: int) -> None:
-        """Read the settings around the start of a run."""
-        for found in self.form.setting.finditer(self.content, max(0, place - _SETTINGS_BYTES), place + _SETTINGS_BYTES):
+        """Read the settings around the start of a run, each byte once."""
+        start, self.searched = max(self.searched, place - _SETTINGS_BYTES), place + _SETTINGS_BYTES
+        for found in self.form.setting.finditer(self.content, start, self.searched):
             value = _COLORS.sub(b"", found["value"]).decode("utf-8", errors="replace").strip()
-            self.config[found["name"].decode()] = value
+            self.config[found["name"].decode()] = printable(value)
         if self.form is _MAXTEXT and (steps := plain_number(self.config.get(self.form.planned)) or 0) > 0:
             self.planned = int(steps) - 1  # the first step is 0
 
@@ -264,18 +271,18 @@ class _Reading:
         values = dict[str, str]()
         for part in text.split(self.form.separator):
             name, value = (*(each.strip() for each in self.form.equals.split(part, maxsplit=1)), "")[:2]
-            if value and values.setdefault(name, value) != value:
+            if name and value and values.setdefault(name, value) != value:
                 return self._fault(found, f"{name} is {values[name]} and {value} in one line")
         return values
 
     def _time(self, found: re.Match[bytes]) -> bytes:
-        start = self.content.rfind(b"\n", 0, found.start()) + 1
-        times = _TIME.findall(self.content, max(start, found.start() - 1000), found.start())
+        times = _TIME.findall(_prefix(self.content, found))
         return times[-1] if times else b""
 
     def _fault(self, found: re.Match[bytes], what: str) -> dict[str, str]:
-        number = self.content.count(b"\n", 0, found.start()) + 1
-        self.faults.append(f"line {number}: {what}")
+        if len(self.faults) < _MOST_FAULTS:
+            number = self.content.count(b"\n", 0, found.start()) + 1
+            self.faults.append(f"line {number}: {what[:_MOST_FAULT_CHARACTERS]}")
         return {}
 
     def log(self, path: Path) -> TextLog:
@@ -283,7 +290,7 @@ class _Reading:
         self._end()
         if self.faults:
             raise RunTableError(
-                tuple(f"{path}, {fault}." for fault in dict.fromkeys(self.faults[:_MOST_FAULTS])),
+                tuple(f"{path}, {fault}." for fault in dict.fromkeys(self.faults)),
                 why="The log was edited or filtered, or several runs or processes write to it, so its last value is uncertain.",
                 fix="Name the unchanged output of one process of the run: --log PATH",
             )
@@ -304,7 +311,8 @@ class _Reading:
     def _end(self) -> None:
         """Store the values of the last training line, and the last ones of keys that it lacks."""
         if self.first is not None and self.last is not None and "" in self.series:
-            for key in self._fields(self.first).keys() - self._fields(self.last).keys():
+            missing = self._fields(self.first).keys() - self._fields(self.last).keys()
+            for key in sorted(missing)[:_MOST_TRIED]:
                 self._keep_last_of(key, self.first, self.last)
             self._keep(self.last)
         stated = plain_number(self.config.get(self.form.planned))
@@ -314,7 +322,7 @@ class _Reading:
 
     def _keep_last_of(self, key: str, first: re.Match[bytes], last: re.Match[bytes]) -> None:
         """Store the last value of a key that the last line lacks: Megatron-LM leaves out a loss that is not a number."""
-        place = self.content.rfind(key.encode(), first.start(), last.start())
+        place = self.content.rfind(f"{self.form.separator} {key}:".encode(), first.start(), last.start())
         start = self.content.rfind(b"\n", 0, place) + 1
         found = self.form.step.search(self.content, start, place) or first
         self.values[key] = self._fields(found).get(key, "")

@@ -153,7 +153,7 @@ def test_the_later_lines_of_a_resumed_run_count(path: Path) -> None:
 
 def test_a_loss_that_became_no_number_is_kept_with_its_step(path: Path) -> None:
     """Megatron-LM leaves it out of the line; MaxText prints it."""
-    silent = megatron_step(800, 2).replace(" lm loss: 2 |", "")
+    silent = megatron_step(800, 2).replace(" lm loss: 2 |", " mtp lm loss: 3.0 |")
     log = read(path, *megatron_log(until=700), silent)
     assert (log.last_steps["lm loss"], log.last_steps["grad norm"]) == (700, 800)
     assert math.isnan(read(path, maxtext_step(1, 2.0), maxtext_step(2, "nan")).metrics["loss"])
@@ -203,10 +203,18 @@ def test_all_contradictions_are_named_at_once(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "noise", [b"\x00" * 1000, b"\xff\xfe\x80" * 1000, b"|" * 1_000_000, b"iteration " * 100_000, "é\u2028".encode() * 100]
+    "noise",
+    [
+        b"\x00" * 1000,
+        b"\xff\xfe\x80" * 1000,
+        b"|" * 1_000_000,
+        b"loaded checkpoint \n" * 50_000,
+        b"iteration " * 100_000,
+        "é\u2028".encode() * 100,
+    ],
 )
 def test_noise_between_the_lines_changes_nothing(path: Path, noise: bytes) -> None:
-    """Binary content, bytes that are no UTF-8, and huge lines."""
+    """Binary content, bytes that are no UTF-8, huge lines, and many lines of a start."""
     first, *rest = (line.encode() for line in megatron_log())
     path.write_bytes(b"\n".join([first, noise, *rest, noise, b""]))
     found = read_text_log(path)
