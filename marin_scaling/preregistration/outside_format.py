@@ -99,7 +99,7 @@ OUTSIDE: Literal["outside"] = "outside"
 class OutcomeSource(Part):
     """Source of the outcome of an outside run."""
 
-    tracker: Literal["wandb", "levanter", "json", "csv"]
+    tracker: Literal["wandb", "levanter", "json", "csv", "megatron", "maxtext"]
     project: Text
     """project or folder of the tracker, as a reader finds it"""
     run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]

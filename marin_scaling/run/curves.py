@@ -433,16 +433,18 @@ _PAST_END = 1.01
 def logged_curve(
     run: TrackedRun, *, key: str, tokens_keys: Sequence[str], tokens: float, train_steps: int | None
 ) -> LoggedCurve:
-    """Return the curve of a run from its history, by its trained tokens, or by its steps where `train_steps` are known.
+    """Return the curve of a run from its history, by its steps where their planned number is known, else by its tokens.
 
-    Where the run went back to an earlier step, the later values count. `RunTableError` for a history without loss or progress.
+    That number is `train_steps`, or in the log. Where the run went back to an earlier step, the later values count.
+    `RunTableError` for a history without loss or progress.
     """
+    planned = train_steps or run.planned_steps
     loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
     points, has_loss = list[tuple[float, float]](), False
     for step, values in run.history:
         own = {spelled(name): number for name, value in values.items() if (number := number_in(value)) is not None}
         value = next((own[name] for name in loss if name in own), None)
-        done = step / train_steps if train_steps else next((own[name] / tokens for name in counts if name in own), None)
+        done = step / planned if planned else next((own[name] / tokens for name in counts if name in own), None)
         has_loss |= value is not None
         if value is None or done is None:
             continue

@@ -15,9 +15,9 @@ from marin_scaling.run.numbers import number_in
 class TrackedRun:
     """A run as logged: flat names ("throughput/total_tokens") to last values; `source` is its address or file.
 
-    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter, json
-    or csv (any table), and `is_named` is False for a run that has its name from the file. `last_steps` gives the step at which
-    each name was logged last, where the log has steps.
+    `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter,
+    json, csv (any table), megatron or maxtext. `is_named` is False for a run with the name of its file. `last_steps` gives
+    the step at which each name was logged last, where the log has steps, and `planned_steps` the number of all steps.
     """
 
     name: str
@@ -31,6 +31,7 @@ class TrackedRun:
     last_steps: Mapping[str, float] = field(default_factory=dict)
     kind: str = "levanter"
     is_named: bool = True
+    planned_steps: int | None = None
     history: Sequence[tuple[float, Mapping[str, Any]]] = field(default=(), repr=False)
     """Steps with the values that were logged at them, in the log's order; only where a curve was asked for."""
 

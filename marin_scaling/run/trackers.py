@@ -1,4 +1,4 @@
-"""Read runs from what trackers wrote: W&B, Levanter's logs and JSON files, histories and tables of results."""
+"""Read runs from what trackers wrote: W&B, Levanter's logs and JSON files, text logs, histories and tables of results."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
 from marin_scaling.run.numbers import number_in
 from marin_scaling.run.table_io import RawTable, flat, is_empty, is_table_file, read_table_file, table_ending
+from marin_scaling.run.text_logs import read_text_log
 from marin_scaling.run.tracked_run import Keep, TrackedRun, kept_values
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
@@ -85,6 +86,8 @@ def _nothing_at(path: Path) -> NoReturn:
 def _read(path: Path, keep: Keep) -> list[TrackedRun]:
     if path.suffix == ".wandb":
         return _offline(path, keep)
+    if log := read_text_log(path, keep):
+        return [TrackedRun(source=str(path), **vars(log))]
     if is_table_file(path) and table_ending(path) not in (".jsonl", ".ndjson"):
         return _of_table(read_table_file(path), path, keep)
     return _json_lines(path, keep)
@@ -232,8 +235,9 @@ def _json_lines(path: Path, keep: Keep) -> list[TrackedRun]:
     if is_table_file(path) and path.name != REPLICA_NAME:
         return _of_table(read_table_file(path), path, keep)
     raise RunTableError(
-        f"{path} holds neither a replica of W&B (config and summary) nor events of Levanter's json_logger.",
-        fix="Name a tracker's own file, or a table.",
+        f"{path} holds no replica of W&B (config and summary), no events of Levanter's json_logger, and no training lines of "
+        "Megatron-LM or MaxText.",
+        fix="Name a tracker's own file, the output of a trainer, or a table.",
     )
 
 

@@ -33,7 +33,7 @@ from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, weigh
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import History, RunRecord, add_run, end_of_run, is_finished, is_moment, read_run, run_folder
 from marin_scaling.train.compiled_programs import compiling_once, in_turns
-from marin_scaling.train.process_group import ALONE, ProcessGroup
+from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import EventWriter, WorkerEvent, failure_of
 from marin_scaling.train.shared_storage import Exchange
 

@@ -21,7 +21,7 @@ from marin_scaling.canonical_json import digest_of
 from marin_scaling.errors import StorageError, first_line
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.train.process_group import ALONE, ProcessGroup
+from marin_scaling.train.environment import ALONE, ProcessGroup
 
 SEAL_ENDING = ".sha256"
 """Suffix of the file with a folder's digest; the name of the folder precedes it."""

@@ -20,7 +20,7 @@ from marin_scaling.files import claim, replace_file, require_writable
 from marin_scaling.run.paths import Workplace, spec_path, work_dir
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import is_finished
-from marin_scaling.train.process_group import ALONE, ProcessGroup
+from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
 from marin_scaling.train.shared_storage import Exchange
 

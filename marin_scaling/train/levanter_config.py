@@ -102,7 +102,7 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
         seed=spec.seed,
         mp=jmp.get_policy(precision_policy(spec)),
         tracker=NoopConfig(),
-        distributed=DistributedConfig(initialize_jax_distributed=False),  # `process_group` initializes it
+        distributed=DistributedConfig(initialize_jax_distributed=False),  # `ProcessGroup.join` initializes it
         watch=WatchConfig(watch_targets=[]),
         log_dir=work_dir / "levanter",
         log_jaxprs=False,

@@ -19,8 +19,8 @@ from marin_scaling.files import claim, make_private, replace_file
 from marin_scaling.ladder.config import PerRun
 from marin_scaling.run.paths import Workplace, spec_path
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.environment import ProcessGroup
 from marin_scaling.train.launcher import shared_memory, worker_command
-from marin_scaling.train.process_group import ProcessGroup
 from marin_scaling.train.progress import parse_event
 
 _POLL_SECONDS = 0.5

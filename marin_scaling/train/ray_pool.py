@@ -17,8 +17,8 @@ from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.config import PerRun, TpuSlice
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.train.environment import ProcessGroup
 from marin_scaling.train.launcher import Pool, how_it_ended
-from marin_scaling.train.process_group import ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
 from marin_scaling.train.ray_node import free_address, train_one
 

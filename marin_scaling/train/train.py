@@ -31,9 +31,9 @@ from marin_scaling.run.paths import curve_path
 from marin_scaling.run.plan import require_data
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
 from marin_scaling.train.checkpoints import is_whole, resume_latest, seal_once_whole
+from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.train.optimizer import initial_optimizer
-from marin_scaling.train.process_group import ALONE, ProcessGroup
 from marin_scaling.train.step import (
     CompiledStep,
     compile_evaluation,

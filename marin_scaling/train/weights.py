@@ -15,7 +15,7 @@ from marin_scaling.run.paths import WEIGHTS_MARKER, Workplace, weights_dir
 from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec
 from marin_scaling.run.store import RunRecord, StoredRun
 from marin_scaling.train.checkpoints import digest_of_files
-from marin_scaling.train.process_group import ALONE, ProcessGroup
+from marin_scaling.train.environment import ALONE, ProcessGroup
 
 if TYPE_CHECKING:
     from levanter.compat.hf_checkpoints import HFCheckpointConverter

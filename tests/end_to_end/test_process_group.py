@@ -26,7 +26,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import marin_scaling.train.train as module
 from marin_scaling.train.levanter_config import use_compilation_cache
-from marin_scaling.train.process_group import ProcessGroup
+from marin_scaling.train.environment import ProcessGroup
 from real_training import losses_of, trained
 from test_process_group import SPECS
 

@@ -62,7 +62,7 @@ class ObservationFile(Part):
     state: Text
     """state of the run in the log; empty if it has none"""
     started_at: Moment | None
-    """start of the run by its tracker; null if the log does not say"""
+    """start of the run by its tracker, or the latest possible one by times without a zone; null if the log does not say"""
     project_in_log: Text
     """project of the run in the log; empty if it has none"""
     is_named_in_log: bool
@@ -91,6 +91,7 @@ def observe(
     end as that of a run that diverged. `VerificationError` lists every way in which the log is not that of the run that
     `target` names.
     """
+    from marin_scaling.run.text_logs import TEXT_KINDS
     from marin_scaling.run.tracked_run import LoggedValues
     from marin_scaling.run.trackers import read_tracked_runs
 
@@ -116,6 +117,8 @@ def observe(
         faults.append(
             f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
         )
+    if ends and not diverged and found["value"] is None and run.kind in TEXT_KINDS:
+        faults.append(f"{key} ends with {values.exact[key]} (if it diverged: --diverged)")
     if diverged and found["value"] is not None:
         faults.append(f"{key} ends with {found['value']:g}, so the run did not diverge")
     if faults:

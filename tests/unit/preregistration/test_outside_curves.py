@@ -254,3 +254,47 @@ def test_the_command_prints_band_marks_and_verdict(root: Path, folder: Path) -> 
     assert max(map(len, printed.splitlines())) <= 80
     assert document["verdict"] == found.verdict
     assert [row["inside_90"] for row in document["curve"]] == [True] * 12 + [None] * 8
+
+
+def megatron(done: float) -> str:
+    """The output of Megatron-LM with an evaluation every 50 of 2,000 iterations, up to a share of the run."""
+    lines = []
+    for step in range(10, round(2000 * done) + 1, 10):
+        lines.append(
+            f" iteration {step:8d}/    2000 | consumed samples: {step * 256:12d} | elapsed time per iteration (ms): 512.3 | "
+            f"learning rate: 3.000E-04 | lm loss: {LOSS * shape(step / 2000):.6E} | number of nan iterations:   0 |"
+        )
+        if step % 50 == 0:
+            loss = f"{LOSS * shape(step / 2000):.6E}"
+            lines.append(f" validation loss at iteration {step} | lm loss value: {loss} | lm loss PPL: 1.0E+01 | ")
+    return "\n".join(lines) + "\n"
+
+
+def maxtext(done: float) -> str:
+    """The output of MaxText, likewise; its first step is 0."""
+    lines = ["Config param run_name: hero-1", "Config param steps: 2000"]
+    for step in range(0, round(2000 * done), 10):
+        loss = LOSS * shape((step + 1) / 2000)
+        lines.append(f"completed step: {step}, seconds: 1.2, TFLOP/s/device: 123.4, total_weights: 65536, loss: {loss:.4f}")
+        if step % 50 == 0 and step:
+            lines.append(f"eval metrics after step: {step}, loss={loss:.4f}, total_weights=65536")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("tracker", "key", "text", "marks"),
+    [
+        ("megatron", "validation lm loss", megatron, 12),
+        ("megatron", "lm loss", megatron, 12),
+        ("maxtext", "eval_loss", maxtext, 11),
+        ("maxtext", "loss", maxtext, 12),
+    ],
+)
+def test_the_text_of_a_trainer_is_followed(root: Path, tracker: str, key: str, text, marks: int) -> None:
+    """By its planned steps. MaxText's last evaluation so far is a step before its mark at 60 %."""
+    folder = register_with_curves(root, outcome={"tracker": tracker, "project": "lab/hero", "run": RUN, "key": key})
+    (root / "train.log").write_text(text(0.6))
+    found = follow(folder, root / "train.log")
+    assert len(found.marks) == marks
+    assert all(inside for _, inside in found.marks.values())
+    assert found.verdict == "on forecast"

@@ -10,7 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from one_page import page
 from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_key, write_log
+from text_log_factory import maxtext_log, megatron_log
+from text_log_factory import write as write_lines
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
@@ -398,3 +401,30 @@ def test_a_changed_table_is_refused(folder: Path) -> None:
     Path("runs.csv").write_text(Path("runs.csv").read_text() + "\n")
     with pytest.raises(VerificationError):
         verify(folder)
+
+
+TEXT_LOGS = {"megatron": ("validation lm loss", megatron_log), "maxtext": ("eval_loss", maxtext_log)}
+
+
+@pytest.fixture(params=TEXT_LOGS)
+def in_text(root: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
+    """A forecast whose log will be text, and its kind."""
+    outcome = {"tracker": request.param, "project": "lab/hero", "run": RUN, "key": TEXT_LOGS[request.param][0]}
+    return register_outside(root, name="text", outcome=outcome), request.param
+
+
+def test_the_outcome_of_a_text_log_is_signed_checked_and_shown(in_text: tuple[Path, str], root: Path) -> None:
+    """From the output of the trainer to a page of the site; what the log lacks is named."""
+    folder, kind = in_text
+    verdict = record(folder, write_lines(root / "slurm.out", *TEXT_LOGS[kind][1]()))
+    assert verdict.state is State.HELD
+    assert verdict.outcome["value"] == pytest.approx(LOSS, abs=5e-4)
+    step = next(step for step in verify(folder).steps if step.what == "observed")
+    lacking = step.evidence.partition("not checked:")[2]
+    assert "project" in lacking
+    assert ("start" in lacking) is (kind == "maxtext")
+    assert not any(word in lacking for word in ("tokens", "state", "name of the run"))
+    assert check(folder).state is State.HELD
+    shown = page(root, f"preregistrations/{folder.name}.md")
+    assert RUN in shown
+    assert "not in its log" in shown

@@ -235,7 +235,7 @@ def test_a_number_that_parquet_has_no_whole_one_for_is_written(tmp_path: Path) -
     ("name", "content", "said"),
     [
         ("a.wandb", b"not W&B's", "is not a W&B file"),
-        ("tracker_metrics.jsonl", b"plain text\n", "holds neither a replica of W&B"),
+        ("tracker_metrics.jsonl", b"plain text\n", "holds no replica of W&B"),
         ("tracker_metrics.jsonl", b'{"config": {}, "summary": {"eval/loss": 3.', "line 1: it is not JSON"),
         ("tracker_metrics.jsonl", b'{"config": [1], "summary": {}}', "line 1: config is not an object"),
         ("a.log", b'{"tracker": "json_logger", "metrics": [1]}', "line 1: metrics is not an object"),
