@@ -237,3 +237,10 @@ def test_a_text_value_of_a_metric_stays_text(path: Path) -> None:
 def test_a_time_that_is_none_is_left_out(path: Path, time: str) -> None:
     """Without a traceback."""
     assert read(path, megatron_step(1000, 2.0, time=time)).started_at is None
+
+
+def test_the_joined_files_of_two_starts_are_one_run(path: Path) -> None:
+    """The second start prints its settings, and repeats the steps since its checkpoint."""
+    both = [*megatron_log(until=700), *megatron_log()[:8], *megatron_log()[14:]]
+    log = read(path, *both)
+    assert (log.state, log.metrics["validation lm loss"]) == ("finished", pytest.approx(LOSS))
