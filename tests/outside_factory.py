@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.preregistration.outside import preregister_table
+from marin_scaling.preregistration.preregister import sign_notice
 from marin_scaling.run.simulate import simulate_ladder
 
 PRINCIPAL = "ada@example.org"
@@ -85,3 +88,27 @@ def write_log(root: Path, *, run: str = RUN, key: str = KEY, loss: object = LOSS
 
 def _steps(loss: object, tokens: float | None) -> list[tuple[int, object, float]]:
     return [(100, 4.0, (tokens or 0) / 2), (200, loss, tokens or 0)]
+
+
+FIRST, AGAIN = range(10, 101, 10), range(110, 201, 10)
+"""Steps of the promised run, and of its restart under another id."""
+AGAIN_RUN = "hero-1b"
+
+
+def write_part(root: Path, run: str, steps: Iterable[int], /, *, ended: datetime | None = None, **changes: Any) -> str:
+    """A log of a part of a run of 200 steps, with its loss of each step and, where `ended` is given, with times."""
+    values = ({"_step": step, KEY: LOSS * (2 - step / 200), "tokens": TOKENS * step / 200} for step in steps)
+    rows = [{"run": run} | row | changes for row in values]
+    if ended is not None:
+        minutes = len(rows)
+        rows = [row | {"timestamp": (ended - timedelta(minutes=minutes - at)).isoformat()} for at, row in enumerate(rows, 1)]
+    pd.DataFrame(rows).dropna(axis="columns", how="all").to_csv(root / f"{run}.csv", index=False)
+    return str(root / f"{run}.csv")
+
+
+def restart(folder: Path, run: str = AGAIN_RUN, *, signer: str = PRINCIPAL, key: str = "key", **place: Any) -> Path:
+    """A signed notice that the run continues under another id, from step 101 if nothing else is said."""
+    content = place or {"from_step": 101}
+    silent = {"on_message": lambda _: None}
+    signed = folder.parent.parent / key
+    return sign_notice(folder, "restart", reason="a node failed", run=run, signer=signer, key=signed, **silent, **content)

@@ -62,7 +62,8 @@ LINEAGE_RULE = (
 )
 CHECKPOINT_RULE = "the weights after the last step, not averaged"
 OUTSIDE_LINEAGE_RULE = (
-    "The run that target.json names under outcome, trained by its own trainer from step 0; it may be resumed under that name."
+    "The run that target.json names under outcome, trained by its own trainer from step 0; it may be resumed under that name, "
+    "or under another one that a signed notice declares before the run ends."
 )
 OUTSIDE_CHECKPOINT_RULE = "the last value of the key that target.json names under outcome, in the log of the finished run"
 BASELINE_RULE = (
@@ -508,13 +509,17 @@ OUTSIDE: Literal["outside"] = "outside"
 """Role, and recipe, of a run that another trainer trains."""
 
 
+RunName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+"""Id or name of a run in its tracker."""
+
+
 class OutcomeSource(Part):
     """Source of the outcome of an outside run."""
 
     tracker: Literal["wandb", "levanter", "json", "csv"]
     project: Text
     """project or folder of the tracker, as a reader finds it"""
-    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    run: RunName
     """id or name of the run there"""
     key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
     """key of the metric in the log"""

@@ -401,18 +401,19 @@ def sign_notice(
     on_message: OnMessage = print,
     **content: Any,
 ) -> Path:
-    """Sign and log a withdrawal, a void or a deviation of a preregistration; return the notice's folder.
+    """Sign and log a withdrawal, a void, a deviation or a restart of a preregistration; return the notice's folder.
 
-    `content` is what the kind needs: `condition`, `from_step`, `evidence`. `UsageError` for a withdrawal after the outcome.
+    `content` is what the kind needs: `condition`, `from_step`, `run`, `evidence`. `UsageError` for a withdrawal or a restart
+    after the outcome.
     """
     verify_folder(folder, allowed_signers=signers_path(folder))
-    if kind == "withdraw" and is_present(folder / OUTCOME_NAME):
+    if kind in ("withdraw", "restart") and is_present(folder / OUTCOME_NAME):
         raise UsageError(
             f"{folder.name} has an outcome.",
-            why="A withdrawal after the outcome would count as missed and lose the score.",
+            why="A withdrawal would count as missed and lose the score; a restart is declared before the run ends.",
             fix=f"Keep the forecast: marin-scale check {folder.name}",
         )
-    if kind in ENDING_KINDS:
+    if kind in (*ENDING_KINDS, "restart"):
         require_not_ended(folder)
     seen = stated_steps(steps_seen, folder=folder) if kind == "withdraw" else 0
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)

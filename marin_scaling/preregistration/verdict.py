@@ -16,7 +16,7 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
-from marin_scaling.preregistration.events.notice import deviations, ended_by
+from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_text
 from marin_scaling.preregistration.events.observation import not_checked, read_observation
 from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.layout import OUTCOME_NAME
@@ -104,12 +104,13 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
         scored = scored_amendments(verified.amendments, folder=folder, value=None, finished_at=None, receipts=known)
         where = f"its run will lie in {run_folder(runs_dir, spec)}" if spec else _awaited(statement)
         waiting = _not_run(statement, where=where, at=at)
-        return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
+        changes = amendments_text(scored) + restarts_text(verified.notices) + deviations(verified.notices)
+        return replace(waiting, sentence=waiting.sentence + changes, amendments=tuple(scored))
     state = State(outcome["verdict"])
     finished_at, value = parse_moment(run.record.finished_at) if run else None, outcome["value"]
     scored = scored_amendments(verified.amendments, folder=folder, value=value, finished_at=finished_at, receipts=known)
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed
-    sentence += amendments_text(scored) + deviations(verified.notices)
+    sentence += amendments_text(scored) + restarts_text(verified.notices) + deviations(verified.notices)
     return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
 
 

@@ -17,7 +17,7 @@ from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, tr
 from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
-from marin_scaling.preregistration.events.notice import deviations, ended_by
+from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_of
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
@@ -209,6 +209,7 @@ def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
         ["data", target["data"]["source"]],
         *([name.replace("_", " "), words] for name, words in sorted(described.items())),
         ["outcome read from", source],
+        *(["restarted", each.sentence] for each in restarts_of(found.notices)),
     ]
 
 

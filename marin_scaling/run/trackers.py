@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import struct
-import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +16,16 @@ from marin_scaling.errors import RunTableError, UsageError, first_line, missing_
 from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
 from marin_scaling.run.numbers import number_in
-from marin_scaling.run.table_io import RawTable, flat, is_empty, is_table_file, read_table_file, table_ending
+from marin_scaling.run.table_io import (
+    RawTable,
+    damaged,
+    flat,
+    is_empty,
+    is_table_file,
+    read_table_file,
+    table_ending,
+    wandb_records,
+)
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
@@ -26,8 +33,6 @@ REPLICA_NAME = "tracker_metrics.jsonl"
 _RESULT_NAMES = ("eval_results.json", "eval_metrics.jsonl", "speedrun_results.json")
 _STEP_FILE = re.compile(r"step[-_]?(\d+)\.json")
 _NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "run", "name")
-_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,8 @@ class TrackedRun:
 
     `id`, `project` and `started_at` (UTC) are the tracker's; "" and None where it does not say. `kind` is wandb, levanter, json
     or csv (any table), and `is_named` is False for a run that has its name from the file. `last_steps` gives the step at which
-    each name was logged last, where the log has steps.
+    each name was logged last, `steps` all logged steps in order and `first` the first value of each name, where the log has
+    steps.
     """
 
     name: str
@@ -50,6 +56,13 @@ class TrackedRun:
     last_steps: Mapping[str, float] = field(default_factory=dict)
     kind: str = "levanter"
     is_named: bool = True
+    steps: Sequence[float] = ()
+    first: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """Time of the last row (UTC); None if the log has none."""
+        return max(filter(None, (_moment(self.metrics.get(key)) for key in _ROW_TIMES)), default=None)
 
 
 def read_tracked_runs(*places: str) -> list[TrackedRun]:
@@ -119,10 +132,12 @@ _PLAIN_FILES = frozenset({"eval_results", "eval_metrics", "results", "metrics", 
 
 def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
     """Return the run whose metrics lie in a JSON file for each step, with the last value of each metric."""
-    metrics, config, last = dict[str, Any](), dict[str, Any](), dict[str, float]()
-    for step, path in sorted((int(re.sub(r"\D", "", path.stem)), path) for path in paths):
+    metrics, config, last, first = dict[str, Any](), dict[str, Any](), dict[str, float](), dict[str, Any]()
+    steps = sorted((int(re.sub(r"\D", "", path.stem)), path) for path in paths)
+    for step, path in steps:
         for row in _rows(read_table_file(path)):
             metrics |= row
+            first = row | first
             last |= dict.fromkeys(row, float(step))
     for path in (place / name for place in (folder.parent, folder) for name in _CONFIG_NAMES):
         if is_present(path):
@@ -136,6 +151,8 @@ def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
         last_steps=last,
         kind="json",
         is_named=bool(named),
+        steps=[float(step) for step, _ in steps],
+        first=first,
     )
 
 
@@ -212,9 +229,11 @@ def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> b
 
 def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, *, is_named: bool) -> TrackedRun:
     """Return the run of a history, with the last value of each column in the order of steps."""
-    last, last_steps = dict[str, Any](), dict[str, float]()
-    for at, row in sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0]):
+    last, last_steps, first = dict[str, Any](), dict[str, float](), dict[str, Any]()
+    ordered = sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0])
+    for at, row in ordered:
         last |= row
+        first = {**row, **first}
         last_steps |= dict.fromkeys(row, at)
     return TrackedRun(
         name=name,
@@ -226,7 +245,13 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
         last_steps=last_steps,
         kind=_kind_of(path),
         is_named=is_named,
+        steps=_in_order(at for at, _ in ordered),
+        first=first,
     )
+
+
+def _in_order(steps: Iterable[float]) -> list[float]:
+    return sorted({float(step) for step in steps})
 
 
 def _json_lines(path: Path) -> list[TrackedRun]:
@@ -341,6 +366,8 @@ class _JsonLog:
     finished: bool = False
     by_step: dict[Any, dict[str, Any]] = field(default_factory=dict)
     last_steps: dict[str, float] = field(default_factory=dict)
+    steps: list[float] = field(default_factory=list)
+    first: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_named(self) -> bool:
@@ -364,6 +391,8 @@ class _JsonLog:
         self.metrics.update(event.told["summary"])
         if isinstance(event.step, int | float):
             self.last_steps |= dict.fromkeys(event.told["metrics"], float(event.step))
+            self.steps.append(float(event.step))
+            self.first = dict(event.told["metrics"]) | self.first
         self.finished = event.kind == "finish" or (self.finished and event.kind != "hparams")
 
     def _refuse_other_run(self, event: _Event) -> None:
@@ -395,6 +424,8 @@ class _JsonLog:
             state=state,
             last_steps=self.last_steps,
             is_named=self.is_named,
+            steps=_in_order(self.steps),
+            first=self.first,
         )
 
 
@@ -421,16 +452,8 @@ def _told(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str
     """Return the value of a key with flat names; empty if the key is missing."""
     values = row.get(key) or {}
     if not isinstance(values, Mapping):
-        raise _damaged(f"{path}, line {number}", f"{key} is not an object")
+        raise damaged(f"{path}, line {number}", f"{key} is not an object")
     return flat(values)
-
-
-def _damaged(where: str, what: str) -> RunTableError:
-    return RunTableError(
-        f"{where}: {what}.",
-        why="A changed number would go into a fit.",
-        fix="Copy the file again from its source, or leave it out.",
-    )
 
 
 def _config_name(config: Mapping[str, Any]) -> str:
@@ -450,13 +473,13 @@ def _offline(path: Path) -> list[TrackedRun]:
     from wandb.proto import wandb_internal_pb2
 
     config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
-    known, last = dict[str, Any](), dict[str, float]()
-    for raw in _records(path):
+    known, last, steps, first = dict[str, Any](), dict[str, float](), list[float](), dict[str, Any]()
+    for raw in wandb_records(path):
         record = wandb_internal_pb2.Record()
         try:
             record.ParseFromString(raw)
         except DecodeError as error:
-            raise _damaged(str(path), "a record in it cannot be read") from error
+            raise damaged(str(path), "a record in it cannot be read") from error
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name or record.run.run_id or name
@@ -467,14 +490,25 @@ def _offline(path: Path) -> list[TrackedRun]:
         elif kind == "history":
             items = _items(record.history.item)
             metrics.update(items)
-            last |= dict.fromkeys(items, float(items.get("_step", record.history.step.num)))
+            steps.append(float(items.get("_step", record.history.step.num)))
+            last |= dict.fromkeys(items, steps[-1])
+            first = items | first
         elif kind == "summary":
             metrics.update(_items(record.summary.update))
         elif kind == "exit":
             state = "finished" if record.exit.exit_code == 0 else "failed"
     return [
         TrackedRun(
-            name=name, source=str(path), config=config, metrics=metrics, state=state, last_steps=last, kind="wandb", **known
+            name=name,
+            source=str(path),
+            config=config,
+            metrics=metrics,
+            state=state,
+            last_steps=last,
+            kind="wandb",
+            steps=_in_order(steps),
+            first=first,
+            **known,
         )
     ]
 
@@ -492,44 +526,6 @@ def _items(items: Any) -> dict[str, Any]:
         name = item.key or "/".join(item.nested_key)
         found.update(flat(value, f"{name}/") if isinstance(value, dict) and value else {name: value})
     return found
-
-
-def _records(path: Path) -> Iterator[bytes]:
-    content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if content and content[:4] != b":W&B":  # a run killed at once leaves an empty file
-        raise RunTableError(f"{path} is not a W&B file.", fix="Name another file.")
-    record = b""
-    for kind, part in _parts(path, content):
-        record += part
-        if kind in (_WHOLE, _LAST):
-            yield record
-            record = b""
-
-
-def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and content of each part of a record, up to where a killed run stopped writing.
-
-    The format is LevelDB's log: blocks of 32 KiB, in which no part crosses the end of a block.
-    """
-    place = 7
-    while place + _HEADER.size <= len(content):
-        left = _BLOCK - place % _BLOCK
-        if left < _HEADER.size:
-            place += left
-            continue
-        checksum, length, kind = _HEADER.unpack_from(content, place)
-        if not any(content[place : place + left]):  # allocated, but the run was killed before it wrote here
-            return
-        if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
-            raise _damaged(str(path), f"no record begins at byte {place}")
-        place += _HEADER.size
-        part, place = content[place : place + length], place + length
-        if zlib.crc32(part, zlib.crc32(bytes([kind]))) == checksum:
-            yield kind, part
-        elif place < len(content):
-            raise _damaged(str(path), f"the record before byte {place} was changed")
-        else:
-            return  # the run was killed while writing this part
 
 
 def _online(project: str) -> list[TrackedRun]:
@@ -563,7 +559,9 @@ def _of_client(run: Any) -> TrackedRun:
     )
 
 
-_TIMES = ("started_at", "start_time", "created_at", "timestamp", "_timestamp")
+_ROW_TIMES = ("timestamp", "_timestamp")
+"""Columns that tell when a row was logged."""
+_TIMES = ("started_at", "start_time", "created_at", *_ROW_TIMES)
 """Columns that tell when a row was logged, or its run began; a run began at the earliest one or before."""
 _MILLISECONDS = 1e11  # of Unix times: as seconds this is in the year 5138
 

@@ -6,14 +6,20 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from pydantic import Field
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import StatementError, VerificationError, refuse
 from marin_scaling.files import read_bytes, read_plain
-from marin_scaling.preregistration.format import MOST_TOLERANCE, Principal
+from marin_scaling.preregistration.events.notice import Notice
+from marin_scaling.preregistration.format import MOST_TOLERANCE, Principal, RunName
 from marin_scaling.preregistration.layout import (
     OBSERVATION_DIR,
     OBSERVATION_NAME,
@@ -45,6 +51,27 @@ class LogFile(Part):
     sha256: SHA256
 
 
+class LoggedRun(Part):
+    """One of the runs of an outside run that was restarted under other ids."""
+
+    run: RunName
+    """id of the run: first the promised one, then those of the notices in their order"""
+    first_step: float | None
+    """first logged step; null if the log has no steps"""
+    last_step: float | None
+    """last logged step"""
+    steps_apart: float | None
+    """median distance of its logged steps"""
+    first_tokens: float | None
+    """trained tokens in the first row that has them"""
+    last_tokens: float | None
+    """trained tokens in the last row that has them"""
+    started_at: Moment | None
+    """start of the run by its tracker"""
+    ended_at: Moment | None
+    """time of the last row"""
+
+
 class ObservationFile(Part):
     """The content of `observed/observed.json`."""
 
@@ -67,28 +94,39 @@ class ObservationFile(Part):
     is_named_in_log: bool
     """false if only the file's name names the run"""
     files: list[LogFile]
-    """files of the log; empty for one that was read online"""
+    """files of all logs; empty for one that was read online"""
+    runs: list[LoggedRun] = Field(default_factory=list)
+    """runs that the log joins; missing for a run under one id"""
     by: Principal
     """person who read the log: the registrant or the resolver"""
     read_at: Moment
     tool: OutcomeTool
 
 
-def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str], *, diverged: bool = False) -> dict[str, Any]:
+def observe(
+    target: Mapping[str, Any],
+    statement: Statement,
+    logs: Sequence[str],
+    *,
+    restarts: Sequence[Notice] = (),
+    diverged: bool = False,
+) -> dict[str, Any]:
     """Return the part of `observed.json` that comes from the log at these places (files, folders, `wandb:ENTITY/PROJECT`).
 
-    `diverged` takes a key that has no value at the end as that of a run that diverged. `VerificationError` lists every way in
-    which the log is not that of the run that `target` names.
+    The logs of the `restarts` under other ids are joined to that of the promised run. `diverged` takes a key that has no value
+    at the end as that of a run that diverged. `VerificationError` lists every way in which the log is not that of the run that
+    `target` names.
     """
     from marin_scaling.run.import_runs import LoggedValues
-    from marin_scaling.run.trackers import read_tracked_runs
 
     outcome = target["outcome"]
-    run = _named_run(outcome, read_tracked_runs(*logs), where=joined(logs))
+    ids = [outcome["run"], *(each.document["run"] for each in restarts)]
+    runs = _named_runs(ids, logs)
+    run = reduce(_continued, runs)
     values = LoggedValues(run)
     key = _own_key(values, outcome["key"])
     ends = _ends_with(key, run)
-    found = {
+    found: dict[str, Any] = {
         "value": None if diverged and not ends else values.number(key),
         "tokens": values.number(values.key(_tokens_keys(outcome))),
         "state": run.state,
@@ -96,10 +134,13 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
         "project_in_log": run.project,
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
+        **({"runs": [_logged(each, name, outcome) for each, name in zip(runs, ids, strict=True)]} if restarts else {}),
     }
-    faults = [*_differences(found, target, statement)]
-    if run.kind != outcome["tracker"]:
-        faults.append(f"the log is of the kind {run.kind}, and the tracker {outcome['tracker']} was promised")
+    faults = [*_differences(found, target, statement), *_faults_of_restarts(found.get("runs", []), restarts)]
+    for each in runs:
+        faults += [fault for fault in _other_projects(each.project, target) if fault not in faults]
+        if each.kind != outcome["tracker"]:
+            faults.append(f"the log is of the kind {each.kind}, and the tracker {outcome['tracker']} was promised")
     if not ends and not diverged:
         faults.append(
             f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
@@ -115,21 +156,35 @@ def observe(target: Mapping[str, Any], statement: Statement, logs: Sequence[str]
     return found
 
 
-def _named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
-    """Return the one run with the promised id, or else name, with all its restarts under one id.
+def _named_runs(ids: Sequence[str], logs: Sequence[str]) -> list[TrackedRun]:
+    """Return the run of each id from the logs; of logs that name no run, each is that of the id in its place."""
+    from marin_scaling.run.trackers import read_tracked_runs
 
-    A log of one run that does not name it can be that of the promised run.
-    """
-    found = [run for run in runs if run.id == outcome["run"]] or [run for run in runs if run.name == outcome["run"]]
-    found = found or [run for run in runs if len(runs) == 1 and not run.is_named]
+    places = [read_tracked_runs(log) for log in logs]
+    for log, place in zip(logs, places, strict=True):
+        if not any({run.id, run.name} & {*ids} for run in place) and [run.is_named for run in place] != [False]:
+            raise _another_run(place, where=log, wanted=joined(ids), count="no run")
+    runs = [run for place in places for run in place]
+    if len(places) == len(runs) == len(ids) and not any(run.is_named or run.name in ids for run in runs):
+        return runs
+    return [_named_run(each, runs, where=joined(logs)) for each in ids]
+
+
+def _named_run(name: str, runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
+    """Return the one run with this id, or else name, with all its restarts under one id."""
+    found = [run for run in runs if run.id == name] or [run for run in runs if run.name == name]
     if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(_start_of, found))):
         return _with_restarts(sorted(found, key=_start_of))
+    raise _another_run(runs, where=where, wanted=name, count=f"{len(found)} runs" if found else "no run")
+
+
+def _another_run(runs: Sequence[TrackedRun], *, where: str, wanted: str, count: str) -> VerificationError:
     names = joined(dict.fromkeys(f"{run.name} ({run.id})" if run.id else run.name for run in runs), most=8) or "none"
-    count = f"{len(found)} runs" if found else "no run"
-    raise VerificationError(
-        f"{where} has {count} with the id or name {outcome['run']!r}; its runs: {names}.",
-        why="The statement names the run whose log gives the outcome.",
-        fix="Name the log of that run alone: --log PATH",
+    return VerificationError(
+        f"{where} has {count} with the id or name {wanted}; its runs: {names}.",
+        why="The statement and its signed restarts name the runs whose logs give the outcome.",
+        fix="Name the log of that run alone: --log PATH. If the run continued under another id, sign that before it ends: "
+        "marin-scale registry restart FOLDER --restarted-as ID --from-step N --reason WHY",
     )
 
 
@@ -145,7 +200,79 @@ def _with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
         config={key: value for run in runs for key, value in run.config.items()},
         metrics={key: value for run in runs for key, value in run.metrics.items()},
         last_steps={key: step for run in runs for key, step in run.last_steps.items()},
+        steps=sorted({step for run in runs for step in run.steps}),
+        first={key: value for run in reversed(runs) for key, value in run.first.items()},
     )
+
+
+def _continued(before: TrackedRun, after: TrackedRun) -> TrackedRun:
+    """Return a run with its restart under another id; the earlier log counts up to the first step of the later one."""
+    cut = after.steps[0] if after.steps else -math.inf
+    kept = {key: step for key, step in before.last_steps.items() if step < cut}
+    return replace(
+        after,
+        started_at=before.started_at,
+        project=after.project if before.project else "",
+        is_named=before.is_named and after.is_named,
+        metrics={**{key: before.metrics[key] for key in kept}, **after.metrics},
+        last_steps={**kept, **after.last_steps},
+    )
+
+
+def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the signed reading holds of one of the joined runs."""
+    from marin_scaling.run.import_runs import LoggedValues
+
+    last, first = LoggedValues(replace(run, config={})), LoggedValues(replace(run, config={}, metrics=run.first))
+    apart = [after - before for before, after in pairwise(run.steps)]
+    return {
+        "run": name,
+        "first_step": run.steps[0] if run.steps else None,
+        "last_step": run.steps[-1] if run.steps else None,
+        "steps_apart": median(apart) if apart else None,
+        "first_tokens": first.number(first.key(_tokens_keys(outcome))),
+        "last_tokens": last.number(last.key(_tokens_keys(outcome))),
+        "started_at": None if run.started_at is None else moment_text(run.started_at),
+        "ended_at": None if run.ended_at is None else moment_text(run.ended_at),
+    }
+
+
+def _faults_of_restarts(runs: Sequence[Mapping[str, Any]], restarts: Sequence[Notice]) -> Iterator[str]:
+    """Yield faults of joined logs: other ids than declared, gaps, earlier steps than declared, and late notices."""
+    read, declared = [run["run"] for run in runs], [each.document["run"] for each in restarts]
+    if read != [*(each.document["continues"] for each in restarts[:1]), *declared]:
+        yield f"its restarts are {joined(read[1:]) or 'none'}, and {joined(declared) or 'none'} declared"
+        return
+    ended_at = max(filter(None, (run["ended_at"] for run in runs)), key=parse_moment, default=None)
+    for (before, after), notice in zip(pairwise(runs), restarts, strict=True):
+        yield from _faults_of_restart(before, after, notice.document, end=runs[-1])
+        given = notice.received_at or notice.at
+        if ended_at is not None and given > parse_moment(ended_at):
+            yield f"{notice.name} is late: it was given at {moment_text(given)}, and the run ended at {ended_at}"
+
+
+def _faults_of_restart(
+    before: Mapping[str, Any], after: Mapping[str, Any], declared: Mapping[str, Any], *, end: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield contradictions of two logs to the declared place where the second continues the first.
+
+    A gap may be 1 % of the run, or the distance of two logged steps.
+    """
+    unit = "tokens" if declared.get("from_step") is None else "step"
+    place, ended, began = declared[f"from_{unit}"], before[f"last_{unit}"], after[f"first_{unit}"]
+    share = max(MOST_TOLERANCE, *((run["steps_apart"] or 0) / (end["last_step"] or math.inf) for run in (before, after)))
+    room = share * (end[f"last_{unit}"] or 0)
+    if began is not None and began < place:
+        yield f"{after['run']} begins at {unit} {began:g}, before {place:g}, from which its notice declares it"
+    if began is not None and began > place + room:
+        yield f"a gap: {after['run']} begins at {unit} {began:g}, and its notice declares it from {place:g}"
+    if ended is not None and ended < place - room:
+        yield f"a gap: {before['run']} ends at {unit} {ended:g}, and {after['run']} continues from {place:g}"
+    starts = [run["started_at"] for run in (before, after)]
+    if before["last_step"] is not None and before["last_step"] >= (end["last_step"] or math.inf):
+        yield f"{before['run']} had finished at step {before['last_step']:g}, so that {after['run']} is another run"
+    if None not in starts and parse_moment(starts[1]) < parse_moment(starts[0]):
+        yield f"{after['run']} began at {starts[1]}, before {before['run']}, which it continues ({starts[0]})"
 
 
 def _own_key(values: LoggedValues, key: str) -> str:
@@ -201,10 +328,8 @@ def _ends_with(key: str, run: TrackedRun) -> bool:
 
 def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement: Statement) -> Iterator[str]:
     """Yield differences of a run in its log from the promise: project, state, tokens, start, and range of the metric."""
-    project, metric = target["outcome"]["project"], statement.predicate["metric"]
-    value, tokens, began = found["value"], found["tokens"], found["started_at"]
-    if found["project_in_log"] and project.rsplit("/", 1)[-1] != found["project_in_log"].rsplit("/", 1)[-1]:
-        yield f"the run is of the project {found['project_in_log']}, and {project} was promised"
+    metric, value, tokens = statement.predicate["metric"], found["value"], found["tokens"]
+    yield from _other_projects(found["project_in_log"], target)
     if found["state"] not in _ENDED and (value is not None or found["state"] == "running"):
         yield f"the run has the state {found['state']}: it has not finished"
     if tokens is not None and value is not None and abs(tokens / target["tokens"] - 1) > MOST_TOLERANCE:
@@ -212,11 +337,18 @@ def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement:
             f"the run has {format_count(tokens)} tokens, and {format_count(target['tokens'])} were promised "
             f"({tokens:.6g}, {target['tokens']:.6g}; {MOST_TOLERANCE:.0%} is allowed)"
         )
-    if began is not None and parse_moment(began) < statement.created_at:
-        yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
+    for began in dict.fromkeys([found["started_at"], *(run["started_at"] for run in found.get("runs", []))]):
+        if began is not None and parse_moment(began) < statement.created_at:
+            yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
     low, high = metric["support"]
     if value is not None and not low < value < high:
         yield f"{value:g} is no {metric['name']}, which lies in {low:g} to {high:g}"
+
+
+def _other_projects(project: str, target: Mapping[str, Any]) -> Iterator[str]:
+    promised = target["outcome"]["project"]
+    if project and promised.rsplit("/", 1)[-1] != project.rsplit("/", 1)[-1]:
+        yield f"the run is of the project {project}, and {promised} was promised"
 
 
 def observation_document(
@@ -248,8 +380,13 @@ def require_may_observe(statement: Statement, principal: str) -> None:
         )
 
 
-def verified_observation(folder: Path, *, statement: Statement, target: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
-    """Return the content of the signed reading in `folder`; `VerificationError` unless it is sound and about this promise."""
+def verified_observation(
+    folder: Path, *, statement: Statement, target: Mapping[str, Any], restarts: Sequence[Notice], trust: Trust
+) -> dict[str, Any]:
+    """Return the content of the signed reading in `folder`; `VerificationError` unless it is sound and about this promise.
+
+    `restarts` are the verified notices of restarts under other ids.
+    """
     place = folder / OBSERVATION_DIR
     path, signature = place / OBSERVATION_NAME, place / OBSERVATION_SIGNATURE_NAME
     files = read_whole(place, names=(OBSERVATION_NAME, OBSERVATION_SIGNATURE_NAME))
@@ -268,6 +405,8 @@ def verified_observation(folder: Path, *, statement: Statement, target: Mapping[
         allowed_signers=trust.allowed_signers,
     )
     _require_promised(document, statement, target, where=str(path), read_at=read_at)
+    for fault in _faults_of_restarts(document.get("runs", []), restarts):
+        _refuse(str(path), fault)
     return document
 
 
@@ -304,18 +443,33 @@ def observation_step(folder: Path, document: Mapping[str, Any], *, unit: str) ->
     value = "diverged" if document["value"] is None else f"{document['value']:.6g} {unit}"
     key = fingerprint_at(folder / OBSERVATION_DIR / OBSERVATION_SIGNATURE_NAME)
     lacking = "".join(f"; {each}" for each in not_checked(document))
-    evidence = f"{value}, read by {document['by']} with {key} from the log of {document['run']}{lacking}"
+    runs = joined(run["run"] for run in document.get("runs", [document]))
+    evidence = f"{value}, read by {document['by']} with {key} from the log of {runs}{lacking}"
     return VerifiedStep(what="observed", evidence=evidence, compared=not lacking)
 
 
 def not_checked(document: Mapping[str, Any]) -> list[str]:
-    """Return in words what the log of a verified reading does not have, so that it was not checked."""
+    """Return in words what the log of a verified reading does not have, so that it was not checked, and repeated steps."""
     known = {
         "project": document["project_in_log"],
         "name of the run": document["is_named_in_log"],
         "start of the run": document["started_at"],
         "state": document["state"],
         "tokens": document["tokens"],
+        **_known_of_restarts(document.get("runs", [])),
     }
     names = [name for name, value in known.items() if not value]
-    return [f"not in its log, so not checked: {joined(names)}"] if names else []
+    repeated = [
+        f"{after['run']} repeats from step {after['first_step']:g} what {before['run']} had logged to {before['last_step']:g}"
+        for before, after in pairwise(document.get("runs", []))
+        if (after["first_step"] or 0) < (before["last_step"] or 0)
+    ]
+    return [*([f"not in its log, so not checked: {joined(names)}"] if names else []), *repeated]
+
+
+def _known_of_restarts(runs: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return whether the logs of a restarted run have what its restarts are compared with; empty for a run under one id."""
+    if not runs:
+        return {}
+    places = [run["first_step"] is not None or run["first_tokens"] is not None for run in runs]
+    return {"steps of each restart": all(places), "end of the run": any(run["ended_at"] for run in runs)}
