@@ -53,6 +53,9 @@ _FOLDER = typer.Argument(metavar="FOLDER", help="Folder of the registry, by name
 _KEY = typer.Option(None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with.")
 _SIGNER = typer.Option(None, "--as", metavar="NAME", help="Name to sign as, in allowed_signers; default: git's user.email.")
 _FROM_TOKENS = typer.Option(None, "--from-tokens", metavar="N", min=1, help="Trained tokens, instead of --from-step.")
+_CONDITIONAL = typer.Option(
+    None, "--forecast", metavar="FILE", help="Forecast of the changed run, from fit --predict-runs TARGETS --json."
+)
 _EVIDENCE = typer.Option(None, "--evidence", metavar="TEXT", help="Place of the evidence.")
 
 
@@ -188,20 +191,26 @@ def void(
 @registry_app.command("deviate")
 def deviate(
     which: str = _FOLDER,
-    from_step: int = typer.Option(..., "--from-step", metavar="N", min=0, help="First step that deviates."),
+    from_step: int | None = typer.Option(None, "--from-step", metavar="N", min=0, help="First step that deviates."),
+    from_tokens: float | None = _FROM_TOKENS,
+    changed_on: str | None = typer.Option(None, "--on", metavar="DAY", help="Day of the change, such as 2026-12-24."),
     reason: str = REASON,
     evidence: str | None = _EVIDENCE,
+    forecast: Path | None = _CONDITIONAL,
+    steps_seen: int | None = STEPS_SEEN,
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
     """Sign that a run deviates from its promised recipe.
 
-    Anyone in allowed_signers can sign this. The forecast is still scored, and the notice is shown with its score.
+    Anyone in allowed_signers can sign this. The forecast is still scored, and the notice is shown with its score. The
+    registrant can add a forecast of the changed run. That forecast is scored separately and counts in no record.
 
     Example: marin-scale registry deviate 2026-11-26-quickstart --from-step 800 --reason 'the clipping was changed'
     """
-    content: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
+    content: dict[str, Any] = {"from_step": from_step, "from_tokens": from_tokens, "changed_on": changed_on}
+    content |= {"evidence": evidence, "forecast": forecast, "steps_seen": steps_seen}
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **content)
 
 

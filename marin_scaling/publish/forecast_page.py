@@ -18,6 +18,7 @@ from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_of
+from marin_scaling.preregistration.events.observation import ended_at
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
@@ -248,7 +249,7 @@ def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
         claimed=found.outcome is not None and run is None and spec is not None,
         reserved=_reserved(found, run=run, receipts=receipts),
         amended=_amended(found, runs_dir=root / "runs"),
-        deviated=deviations(found.notices),
+        deviated=deviations(found.notices, folder=folder, outcome=found.outcome, receipts=found.trust.receipts),
     )
 
 
@@ -275,9 +276,11 @@ def _law_again(found: Verified) -> FitResult | None:
 def _amended(found: Verified, *, runs_dir: Path) -> list[dict[str, Any]]:
     outcome = found.outcome
     run = runs_dir / found.statement.predicate["targetRun"]["ladder"] / (outcome or {"run": ""})["run"][:16] / "record.json"
-    finished = parse_moment(json.loads(read_bytes(run))["finished_at"]) if outcome and is_present(run) else None
+    finished = (
+        parse_moment(json.loads(read_bytes(run))["finished_at"]) if outcome and is_present(run) else ended_at(found.folder)
+    )
     value, receipts = outcome["value"] if outcome else None, found.trust.receipts
-    return scored_amendments(found.amendments, folder=found.folder, value=value, finished_at=finished, receipts=receipts)
+    return scored_amendments(found.later_forecasts, folder=found.folder, value=value, finished_at=finished, receipts=receipts)
 
 
 def _amended_rows(authentic: _Authentic) -> list[list[str]]:

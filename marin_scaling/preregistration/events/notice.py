@@ -27,8 +27,15 @@ from marin_scaling.preregistration.signing.allowed_signers import (
     require_signed,
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
-from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Reason, Steps, Text, check_document
+from marin_scaling.preregistration.statement import (
+    Statement,
+    moment_text,
+    parse_moment,
+    read_subject,
+    require_sound_forecast,
+    sorted_quantiles,
+)
+from marin_scaling.strict_model import SHA256, Day, Moment, One, Part, Positive, Reason, Steps, Text, check_document
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -75,8 +82,14 @@ class Deviation(_Notice):
     """A notice that the run left its recipe."""
 
     kind: Literal["deviate"]
-    from_step: Steps
-    """the first step that differs, only in `deviate`"""
+    from_step: Steps | None = None
+    """the first step that differs, in `deviate`; the first step of the new id, in `restart`"""
+    from_tokens: Positive | None = None
+    """trained tokens from which it differs or the new id continues, if there is no `from_step`"""
+    changed_on: Day | None = None
+    """day of the change, only in `deviate`"""
+    quantiles: dict[str, float] | None = None
+    """23 quantiles by level of the registrant's forecast under this change, only in `deviate`; scored in a row of its own"""
     evidence: Text = ""
     """place of the evidence, not in `withdraw`"""
 
@@ -100,9 +113,9 @@ class Restart(_Notice):
     run: RunName
     """id under which the run continues, only in `restart`"""
     from_step: Steps | None = None
-    """first step of that id, in `restart`; the first step that differs, in `deviate`"""
+    """first step of the new id"""
     from_tokens: Positive | None = None
-    """trained tokens from which that id continues, if there is no `from_step`"""
+    """trained tokens from which the new id continues, if there is no `from_step`"""
     evidence: Text = ""
     """place of the evidence, not in `withdraw`"""
 
@@ -131,14 +144,25 @@ class Notice:
         since = f"{self.place}: " if self.kind in ("deviate", "restart") else ""
         if self.kind == "correct":
             since = f"{self.document['was']!r} should read {self.document['reads']!r}: "
-        return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}"
+        return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}{self._forecast}"
+
+    @property
+    def _forecast(self) -> str:
+        """Median and 90 % interval of the registrant's forecast under a deviation; empty without one."""
+        if self.document.get("quantiles") is None:
+            return ""
+        quantiles = sorted_quantiles(self.document["quantiles"])
+        low, median, high = (quantiles[level] for level in (0.05, 0.5, 0.95))
+        return f"; forecast under this change: {median:.4f} ({low:.4f} to {high:.4f})"
 
     @property
     def place(self) -> str:
-        """Step or tokens of a deviation or a restart, and the ids of a restart."""
+        """Step or tokens of a deviation or a restart, with the day of a deviation or the ids of a restart."""
         step, tokens = (self.document.get(key) for key in ("from_step", "from_tokens"))
         since = f"from step {step}" if tokens is None else f"from {tokens:g} tokens"
-        return f"{since}, {self.document['continues']} as {self.document['run']}" if self.kind == "restart" else since
+        if self.kind == "restart":
+            return f"{since}, {self.document['continues']} as {self.document['run']}"
+        return f"{since} on {self.document['changed_on']}" if self.document.get("changed_on") else since
 
     @property
     def at(self) -> datetime:
@@ -153,7 +177,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
     `allowed_signers` does not list their key, `DocumentError` for invalid content.
     """
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
-    _require_step(said.get("from_step") or 0, folder=folder)
+    _require_in_run(said, folder=folder)
     if kind == "restart":
         said["continues"] = _require_free_run(said["run"], folder=folder)
     name = f"notice-{len(names) + 1}-{kind}"
@@ -228,8 +252,14 @@ def _target_in(folder: Path) -> Mapping[str, Any]:
     return target
 
 
-def _require_step(from_step: int, *, folder: Path) -> None:
-    steps = _target_in(folder).get("train_steps")
+def _require_in_run(said: Mapping[str, Any], *, folder: Path) -> None:
+    target, from_step, from_tokens = _target_in(folder), said.get("from_step") or 0, said.get("from_tokens") or 0
+    steps, tokens = target.get("train_steps"), target.get("tokens")
+    if tokens is not None and from_tokens >= tokens:
+        raise SigningError(
+            f"--from-tokens {from_tokens:g}: the run of {folder.name} has {tokens:g} tokens.",
+            fix="Name the tokens that were trained before the change.",
+        )
     if steps is not None and from_step >= steps:
         raise SigningError(
             f"--from-step {from_step}: the run of {folder.name} has {steps} steps, 0 to {steps - 1}.",
@@ -269,6 +299,12 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
         _require_words_only(notice, registrant=registrant, statement=statement, where=where)
     if notice.kind == "restart":
         _require_restart(notice, statement=statement, where=where)
+    if notice.kind == "deviate":
+        _require_one_place(notice, where=where)
+        if notice.document.get("quantiles") is not None:
+            if by != registrant:
+                _refuse(where, f"{by} forecasts the run of {registrant}")
+            require_sound_forecast(conditional_statement(notice, statement))
     if notice.kind == "void":
         resolution = statement.predicate["resolution"]
         if by != resolution["resolver"] or by == registrant:
@@ -286,6 +322,13 @@ def _require_restart(notice: Notice, *, statement: Statement, where: str) -> Non
     if not statement.is_outside:
         _refuse(where, "a run of this tool has no other id")
     _require_one_place(notice, where=where)
+
+
+def conditional_statement(notice: Notice, statement: Statement) -> Statement:
+    """Return the statement with the forecast of a deviation instead."""
+    quantiles = notice.document["quantiles"]
+    forecast = {**statement.predicate["forecast"], "quantiles": quantiles, "point": sorted_quantiles(quantiles).get(0.5)}
+    return replace(statement, document={**statement.document, "predicate": {**statement.predicate, "forecast": forecast}})
 
 
 def _require_one_place(notice: Notice, *, where: str) -> None:
@@ -422,10 +465,21 @@ def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
     return is_finished(runs, spec) and parse_moment(read_run(run_folder(runs, spec)).record.started_at) <= at
 
 
-def deviations(notices: Sequence[Notice]) -> str:
-    """Return the deviations of the run as text to append to its score; empty if there are none."""
-    said = [f"{each.place}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
+def deviations(notices: Sequence[Notice], *, folder: Path, outcome: Mapping[str, Any] | None, receipts: Receipts) -> str:
+    """Return the deviations of the run as text to append to its score, with those signed after its outcome; empty without."""
+    checked = parse_moment(outcome["checked_at"]) if outcome else None
+    known = checked and known_at(checked, OUTCOME_NAME, folder=folder, receipts=receipts)
+    said = [
+        f"{each.place} (signed {each.document['at'][:10]}{', after the outcome' * _is_after(each, known)}): "
+        f"{each.document['reason']}"
+        for each in notices
+        if each.kind == "deviate"
+    ]
     return f"; its run left the recipe {'; '.join(said)}" if said else ""
+
+
+def _is_after(notice: Notice, moment: datetime | None) -> bool:
+    return moment is not None and notice.received_at is not None and notice.received_at > moment
 
 
 def restarts_text(notices: Sequence[Notice]) -> str:

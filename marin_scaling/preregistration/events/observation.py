@@ -33,7 +33,7 @@ from marin_scaling.preregistration.statement import Statement, moment_text, pars
 from marin_scaling.printable import joined
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
 from marin_scaling.units import format_count
-from marin_scaling.untrusted_files import MOST_TABLE_BYTES
+from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
     from marin_scaling.run.import_runs import LoggedValues
@@ -68,8 +68,6 @@ class LoggedRun(Part):
     """trained tokens in the last row that has them"""
     started_at: Moment | None
     """start of the run by its tracker"""
-    ended_at: Moment | None
-    """time of the last row"""
 
 
 class ObservationFile(Part):
@@ -95,6 +93,8 @@ class ObservationFile(Part):
     """false if only the file's name names the run"""
     files: list[LogFile]
     """files of all logs; empty for one that was read online"""
+    ended_at: Moment | None = None
+    """time of the last row; null if the log has none"""
     runs: list[LoggedRun] = Field(default_factory=list)
     """runs that the log joins; missing for a run under one id"""
     by: Principal
@@ -130,13 +130,14 @@ def observe(
         "value": None if diverged and not ends else values.number(key),
         "tokens": values.number(values.key(_tokens_keys(outcome))),
         "state": run.state,
-        "started_at": None if run.started_at is None else moment_text(run.started_at),
+        "started_at": _text_of(run.started_at),
+        "ended_at": _text_of(runs[-1].ended_at),
         "project_in_log": run.project,
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
         **({"runs": [_logged(each, name, outcome) for each, name in zip(runs, ids, strict=True)]} if restarts else {}),
     }
-    faults = [*_differences(found, target, statement), *_faults_of_restarts(found.get("runs", []), restarts)]
+    faults = [*_differences(found, target, statement), *_faults_of_restarts(found, restarts)]
     for each in runs:
         faults += [fault for fault in _other_projects(each.project, target) if fault not in faults]
         if each.kind != outcome["tracker"]:
@@ -232,23 +233,26 @@ def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str,
         "steps_apart": median(apart) if apart else None,
         "first_tokens": first.number(first.key(_tokens_keys(outcome))),
         "last_tokens": last.number(last.key(_tokens_keys(outcome))),
-        "started_at": None if run.started_at is None else moment_text(run.started_at),
-        "ended_at": None if run.ended_at is None else moment_text(run.ended_at),
+        "started_at": _text_of(run.started_at),
     }
 
 
-def _faults_of_restarts(runs: Sequence[Mapping[str, Any]], restarts: Sequence[Notice]) -> Iterator[str]:
+def _text_of(moment: datetime | None) -> str | None:
+    return None if moment is None else moment_text(moment)
+
+
+def _faults_of_restarts(found: Mapping[str, Any], restarts: Sequence[Notice]) -> Iterator[str]:
     """Yield faults of joined logs: other ids than declared, gaps, earlier steps than declared, and late notices."""
+    runs, ended = found.get("runs", []), found.get("ended_at")
     read, declared = [run["run"] for run in runs], [each.document["run"] for each in restarts]
     if read != [*(each.document["continues"] for each in restarts[:1]), *declared]:
         yield f"its restarts are {joined(read[1:]) or 'none'}, and {joined(declared) or 'none'} declared"
         return
-    ended_at = max(filter(None, (run["ended_at"] for run in runs)), key=parse_moment, default=None)
     for (before, after), notice in zip(pairwise(runs), restarts, strict=True):
         yield from _faults_of_restart(before, after, notice.document, end=runs[-1])
         given = notice.received_at or notice.at
-        if ended_at is not None and given > parse_moment(ended_at):
-            yield f"{notice.name} is late: it was given at {moment_text(given)}, and the run ended at {ended_at}"
+        if ended is not None and given > parse_moment(ended):
+            yield f"{notice.name} is late: it was given at {moment_text(given)}, and the run ended at {ended}"
 
 
 def _faults_of_restart(
@@ -405,7 +409,7 @@ def verified_observation(
         allowed_signers=trust.allowed_signers,
     )
     _require_promised(document, statement, target, where=str(path), read_at=read_at)
-    for fault in _faults_of_restarts(document.get("runs", []), restarts):
+    for fault in _faults_of_restarts(document, restarts):
         _refuse(str(path), fault)
     return document
 
@@ -415,6 +419,12 @@ def read_observation(folder: Path) -> dict[str, Any]:
     path = folder / OBSERVATION_DIR / OBSERVATION_NAME
     document: dict[str, Any] = load_canonical(read_plain(path), name=str(path))
     return document
+
+
+def ended_at(folder: Path) -> datetime | None:
+    """Return the end of an outside run by its verified reading; None without one, or if its log has no times."""
+    ended = read_observation(folder).get("ended_at") if is_present(folder / OBSERVATION_DIR) else None
+    return None if ended is None else parse_moment(ended)
 
 
 def _require_promised(
@@ -456,7 +466,7 @@ def not_checked(document: Mapping[str, Any]) -> list[str]:
         "start of the run": document["started_at"],
         "state": document["state"],
         "tokens": document["tokens"],
-        **_known_of_restarts(document.get("runs", [])),
+        **_known_of_restarts(document),
     }
     names = [name for name, value in known.items() if not value]
     repeated = [
@@ -467,9 +477,10 @@ def not_checked(document: Mapping[str, Any]) -> list[str]:
     return [*([f"not in its log, so not checked: {joined(names)}"] if names else []), *repeated]
 
 
-def _known_of_restarts(runs: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+def _known_of_restarts(document: Mapping[str, Any]) -> dict[str, bool]:
     """Return whether the logs of a restarted run have what its restarts are compared with; empty for a run under one id."""
+    runs = document.get("runs", [])
     if not runs:
         return {}
     places = [run["first_step"] is not None or run["first_tokens"] is not None for run in runs]
-    return {"steps of each restart": all(places), "end of the run": any(run["ended_at"] for run in runs)}
+    return {"steps of each restart": all(places), "end of the run": bool(document.get("ended_at"))}

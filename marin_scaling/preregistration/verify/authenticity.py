@@ -14,7 +14,12 @@ from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_plain
 from marin_scaling.git import restored_by, restoring
-from marin_scaling.preregistration.events.amendment import Amendment, amendment_steps, verified_amendments
+from marin_scaling.preregistration.events.amendment import (
+    Amendment,
+    amendment_steps,
+    conditional_forecasts,
+    verified_amendments,
+)
 from marin_scaling.preregistration.events.notice import Notice, notice_steps, restarts_of, verified_notices
 from marin_scaling.preregistration.events.observation import observation_step, verified_observation
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
@@ -242,6 +247,11 @@ class Verified(OpenedRegistration):
     notices: tuple[Notice, ...]
     amendments: tuple[Amendment, ...]
     outcome: Mapping[str, Any] | None
+
+    @property
+    def later_forecasts(self) -> list[Amendment]:
+        """Later forecasts of the same run: the amendments, then those of notices, which are conditional on a deviation."""
+        return [*self.amendments, *conditional_forecasts(self.notices, statement=self.statement)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Forgeries of restarts under other ids: the run that counts is chosen afterwards, or declared by someone else."""
+"""Forgeries of restarts and deviations: the run or the forecast that counts is chosen afterwards, or by someone else."""
 
 import json
 import shutil
@@ -15,6 +15,7 @@ from registration_factory import signing_key
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
+from marin_scaling.preregistration.events.notice import conditional_statement, read_notice
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import outcome_document
 from marin_scaling.preregistration.outside import record_outcome
@@ -57,22 +58,22 @@ def log_now(registry: Path) -> None:
     write_down(registry, at=datetime.now(UTC))
 
 
-def say(folder: Path, number: int, *, key: SigningKey | None = None, **said: Any) -> Path:
-    """A notice of a restart as someone writes it who goes round the command: by Ada where nothing else is said, and logged."""
+def say(folder: Path, number: int, *, kind: str = "restart", key: SigningKey | None = None, **said: Any) -> Path:
+    """A notice as someone writes it who goes round the command: by Ada where nothing else is said, and logged."""
+    restarted = {"continues": RUN if number == 1 else AGAIN_RUN, "run": AGAIN_RUN if number == 1 else "hero-1c"}
     document = {
         "format_version": 1,
-        "kind": "restart",
+        "kind": kind,
         "statement_sha256": read_registration(folder).sha256,
         "by": PRINCIPAL,
         "at": moment_text(datetime.now(UTC)),
         "reason": "a node failed",
         "target_steps_seen": 0,
-        "continues": RUN if number == 1 else AGAIN_RUN,
-        "run": AGAIN_RUN if number == 1 else "hero-1c",
         "from_step": 101,
+        **(restarted if kind == "restart" else {}),
         **said,
     }
-    place = folder / f"notice-{number}-restart"
+    place = folder / f"notice-{number}-{kind}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     raw = dump_canonical({name: value for name, value in document.items() if value is not None})
@@ -160,11 +161,16 @@ def test_a_forged_notice_of_a_restart_is_refused(root: Path, folder: Path, name:
     refused(root, *named)
 
 
+def undated(run: dict[str, Any]) -> None:
+    """A run whose log has no start."""
+    run.update(started_at=None)
+
+
 def test_a_notice_that_was_received_after_the_end_is_refused(root: Path, folder: Path) -> None:
     """It is dated before the end of the run, and came into the log later."""
     ended = read_registration(folder).created_at
     say(folder, 1, at=moment_text(ended))
-    read_again(folder, lambda said: [run.update(ended_at=moment_text(ended), started_at=None) for run in said["runs"]])
+    read_again(folder, lambda said: [said.update(ended_at=moment_text(ended), started_at=None), *map(undated, said["runs"])])
     refused(root, "late")
 
 
@@ -222,3 +228,92 @@ def test_two_runs_do_not_continue_as_one(root: Path, folder: Path) -> None:
     other = register_outside(root, name="other", outcome={**target()["outcome"], "run": "hero-2"})
     say(other, 1, continues="hero-2")
     refused(root, AGAIN_RUN, other.name)
+
+
+def shifted(folder: Path, by: float) -> dict[str, float]:
+    """The signed quantiles, moved."""
+    return {f"{level:g}": value + by for level, value in read_registration(folder).quantiles.items()}
+
+
+def deviate(folder: Path, **said: Any) -> Path:
+    """A deviation with a forecast that is better than the first."""
+    return say(folder, 2, kind="deviate", **{"quantiles": shifted(folder, 0.001), **said})
+
+
+def test_a_deviation_with_a_forecast_leaves_the_first_one_as_it_is(root: Path, folder: Path) -> None:
+    """The ground of the attacks: the outcome stays, and the later forecast is not scored, as it came after it."""
+    before = (folder / "outcome.json").read_bytes()
+    deviate(folder)
+    status, said = said_by("check", root, "--json")
+    assert status == 0, said
+    (verdict,) = json.loads(said)
+    assert (folder / "outcome.json").read_bytes() == before
+    assert verdict["outcome"] == json.loads(before)
+    (later,) = verdict["amendments"]
+    assert later["scores"] is None
+
+
+DEVIATIONS: dict[str, tuple[Callable[[Path], dict[str, Any]], tuple[str, ...]]] = {
+    "a forecast by Mallory": (lambda _: {"by": MALLORY, "key": key_of(MALLORY)}, (MALLORY, PRINCIPAL)),
+    "in the registrant's name": (lambda _: {"key": key_of(MALLORY)}, ("may not sign for",)),
+    "three quantiles": (lambda _: {"quantiles": {"0.05": 1.0, "0.5": 2.0, "0.95": 3.0}}, ("levels",)),
+    "no quantiles": (lambda _: {"quantiles": {}}, ("levels",)),
+    "falling quantiles": (
+        lambda folder: {"quantiles": {level: 9 - value for level, value in shifted(folder, 0).items()}},
+        ("quantile",),
+    ),
+    "a negative loss": (lambda folder: {"quantiles": shifted(folder, -9.0)}, ("outside",)),
+    "words that replace the forecast": (lambda _: {"replaces": "the forecast"}, ("replaces",)),
+    "two places": (lambda _: {"from_tokens": 1.0}, ("from_step and from_tokens",)),
+    "no place": (lambda _: {"from_step": None}, ("neither from_step nor from_tokens",)),
+    "no day": (lambda _: {"changed_on": "2026-02-31"}, ("changed_on",)),
+    "another statement": (lambda _: {"statement_sha256": "0" * 64}, ("another statement",)),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_a_forged_deviation_is_refused(root: Path, folder: Path, name: str) -> None:
+    """Signed by someone who may sign, and logged."""
+    said, named = DEVIATIONS[name]
+    deviate(folder, **said(folder))
+    refused(root, *named)
+
+
+def test_an_outcome_scored_by_a_later_forecast_is_refused(root: Path, folder: Path) -> None:
+    """A deviation replaces nothing: the scores follow from the statement."""
+    place = deviate(folder)
+    statement = read_registration(folder)
+    later = conditional_statement(
+        read_notice((place / "notice.json").read_bytes(), name=place.name, statement=statement), statement
+    )
+    outcome = json.loads((folder / "outcome.json").read_bytes())
+    changed = outcome_document(
+        later,
+        value=outcome["value"],
+        run=outcome["run"],
+        record_sha256=outcome["record_sha256"],
+        checked_at=datetime.now(UTC),
+        tool_version=__version__,
+    )
+    (folder / "outcome.json").write_bytes(dump_canonical(changed))
+    log_now(folder.parent)
+    refused(root, "outcome.json")
+
+
+def test_a_forecast_that_is_dated_back_is_not_scored(root: Path, folder: Path) -> None:
+    """It came into the log after the end of the run."""
+    ended = read_registration(folder).created_at
+    shutil.rmtree(folder / "notice-1-restart")
+    say(folder, 1, kind="deviate", quantiles=shifted(folder, 0.001), at=moment_text(ended))
+    read_again(folder, lambda said: [said.pop("runs"), said.update(ended_at=moment_text(ended), started_at=None)])
+    status, said = said_by("check", root, "--json")
+    assert status == 0, said
+    (later,) = json.loads(said)[0]["amendments"]
+    assert later["scores"] is None
+    assert "after the run had ended" in later["why_not_scored"]
+
+
+def test_a_deviation_that_was_taken_away_is_missed(root: Path, folder: Path) -> None:
+    """The log knows of it."""
+    shutil.rmtree(deviate(folder))
+    refused(root, "notice-2-deviate/notice.json", "there is no file")
