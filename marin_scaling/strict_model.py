@@ -61,6 +61,7 @@ _LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 _SHA256 = "^[0-9a-f]{64}$"
 _FILE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$"
+_DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 COMMIT_PATTERN = "^[0-9a-f]{40}$"
 LINE_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$"
 WORDS_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]*$"
@@ -71,6 +72,7 @@ IN_WORDS = {
     _SHA256: "a SHA-256 digest, 64 hexadecimal digits",
     _FILE_NAME: "a name of at most 100 letters, digits and ._-",
     _MOMENT: "a time in UTC, like 2026-11-20T08:30:00Z",
+    _DAY: "a day, like 2026-11-20",
     COMMIT_PATTERN: "a commit, 40 hexadecimal digits",
     LINE_PATTERN: "one line of text without hidden characters",
     WORDS_PATTERN: "text without hidden characters",
@@ -83,6 +85,7 @@ Reason = Annotated[str, StringConstraints(min_length=1, max_length=10_000, patte
 SHA256 = Annotated[str, StringConstraints(pattern=_SHA256)]
 FileName = Annotated[str, StringConstraints(pattern=_FILE_NAME)]
 Moment = Annotated[str, StringConstraints(pattern=_MOMENT), AfterValidator(_moment)]
+Day = Annotated[str, StringConstraints(pattern=_DAY), AfterValidator(_moment)]
 LARGEST_INTEGER = 2**64
 Whole = Annotated[int, Field(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 Steps = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]

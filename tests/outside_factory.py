@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.preregistration.outside import preregister_table
+from marin_scaling.preregistration.preregister import sign_notice
 from marin_scaling.run.simulate import simulate_ladder
 
 PRINCIPAL = "ada@example.org"
@@ -122,3 +124,27 @@ def write_curve_log(root: Path, *, done: float = 1.0, end: float = LOSS, run: st
     rows = [f"{run},{step},{end * shape(step / 2000)},{TOKENS * step / 2000}" for step in steps]
     path.write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
     return path
+
+
+FIRST, AGAIN = range(10, 101, 10), range(110, 201, 10)
+"""Steps of the promised run, and of its restart under another id."""
+AGAIN_RUN = "hero-1b"
+
+
+def write_part(root: Path, run: str, steps: Iterable[int], /, *, ended: datetime | None = None, **changes: Any) -> str:
+    """A log of a part of a run of 200 steps, with its loss of each step and, where `ended` is given, with times."""
+    values = ({"_step": step, KEY: LOSS * (2 - step / 200), "tokens": TOKENS * step / 200} for step in steps)
+    rows = [{"run": run} | row | changes for row in values]
+    if ended is not None:
+        minutes = len(rows)
+        rows = [row | {"timestamp": (ended - timedelta(minutes=minutes - at)).isoformat()} for at, row in enumerate(rows, 1)]
+    pd.DataFrame(rows).dropna(axis="columns", how="all").to_csv(root / f"{run}.csv", index=False)
+    return str(root / f"{run}.csv")
+
+
+def restart(folder: Path, run: str = AGAIN_RUN, *, signer: str = PRINCIPAL, key: str = "key", **place: Any) -> Path:
+    """A signed notice that the run continues under another id, from step 101 if nothing else is said."""
+    content = place or {"from_step": 101}
+    silent = {"on_message": lambda _: None}
+    signed = folder.parent.parent / key
+    return sign_notice(folder, "restart", reason="a node failed", run=run, signer=signer, key=signed, **silent, **content)

@@ -1,4 +1,4 @@
-"""Command `marin-scale registry`: sign, stamp, amend, withdraw, void, deviate, reveal and log."""
+"""Command `marin-scale registry`: sign, stamp, amend, withdraw, void, deviate, restart, reveal and log."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ registry_app = typer.Typer(
 _FOLDER = typer.Argument(metavar="FOLDER", help="Folder of the registry, by name or path.")
 _KEY = typer.Option(None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with.")
 _SIGNER = typer.Option(None, "--as", metavar="NAME", help="Name to sign as, in allowed_signers; default: git's user.email.")
+_FROM_TOKENS = typer.Option(None, "--from-tokens", metavar="N", min=1, help="Trained tokens, instead of --from-step.")
+_CONDITIONAL = typer.Option(
+    None, "--forecast", metavar="FILE", help="Forecast of the changed run, from fit --predict-runs TARGETS --json."
+)
 _EVIDENCE = typer.Option(None, "--evidence", metavar="TEXT", help="Place of the evidence.")
 
 
@@ -187,21 +191,50 @@ def void(
 @registry_app.command("deviate")
 def deviate(
     which: str = _FOLDER,
-    from_step: int = typer.Option(..., "--from-step", metavar="N", min=0, help="First step that deviates."),
+    from_step: int | None = typer.Option(None, "--from-step", metavar="N", min=0, help="First step that deviates."),
+    from_tokens: float | None = _FROM_TOKENS,
+    changed_on: str | None = typer.Option(None, "--on", metavar="DAY", help="Day of the change, such as 2026-12-24."),
     reason: str = REASON,
     evidence: str | None = _EVIDENCE,
+    forecast: Path | None = _CONDITIONAL,
+    steps_seen: int | None = STEPS_SEEN,
     registry: Path = REGISTRY,
     key: Path | None = _KEY,
     signer: str | None = _SIGNER,
 ) -> None:
     """Sign that a run deviates from its promised recipe.
 
-    Anyone in allowed_signers can sign this. The forecast is still scored, and the notice is shown with its score.
+    Anyone in allowed_signers can sign this. The forecast is still scored, and the notice is shown with its score. The
+    registrant can add a forecast of the changed run. That forecast is scored separately and counts in no record.
 
     Example: marin-scale registry deviate 2026-11-26-quickstart --from-step 800 --reason 'the clipping was changed'
     """
-    content: dict[str, Any] = {"from_step": from_step, "evidence": evidence}
+    content: dict[str, Any] = {"from_step": from_step, "from_tokens": from_tokens, "changed_on": changed_on}
+    content |= {"evidence": evidence, "forecast": forecast, "steps_seen": steps_seen}
     _give(which, "deviate", registry=registry, key=key, signer=signer, reason=reason, **content)
+
+
+@registry_app.command("restart")
+def restart(
+    which: str = _FOLDER,
+    restarted_as: str = typer.Option(..., "--restarted-as", metavar="ID", help="Id under which the run continues."),
+    from_step: int | None = typer.Option(None, "--from-step", metavar="N", min=0, help="First step of that id."),
+    from_tokens: float | None = _FROM_TOKENS,
+    reason: str = REASON,
+    evidence: str | None = _EVIDENCE,
+    registry: Path = REGISTRY,
+    key: Path | None = _KEY,
+    signer: str | None = _SIGNER,
+) -> None:
+    """Sign that an outside run continues under another id.
+
+    The registrant or the resolver signs this before the run ends. `outcome` then joins the logs of all declared ids in their
+    order.
+
+    Example: marin-scale registry restart 2026-12-01-hero --restarted-as hero-2 --from-step 12000 --reason 'a node failed'
+    """
+    content: dict[str, Any] = {"run": restarted_as, "from_step": from_step, "from_tokens": from_tokens, "evidence": evidence}
+    _give(which, "restart", registry=registry, key=key, signer=signer, reason=reason, **content)
 
 
 @registry_app.command("correct")

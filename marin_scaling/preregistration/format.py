@@ -59,7 +59,8 @@ LINEAGE_RULE = (
 )
 CHECKPOINT_RULE = "the weights after the last step, not averaged"
 OUTSIDE_LINEAGE_RULE = (
-    "The run that target.json names under outcome, trained by its own trainer from step 0; it may be resumed under that name."
+    "The run that target.json names under outcome, trained by its own trainer from step 0; it may be resumed under that name, "
+    "or under another one that a signed notice declares before the run ends."
 )
 OUTSIDE_CHECKPOINT_RULE = "the last value of the key that target.json names under outcome, in the log of the finished run"
 BASELINE_RULE = (

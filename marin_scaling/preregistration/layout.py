@@ -43,7 +43,7 @@ def is_registration_id(name: str) -> bool:
 
 
 NOTICE_NAME, NOTICE_SIGNATURE_NAME = "notice.json", "notice.json.sig"
-_NOTICE_FOLDER = re.compile(r"notice-([1-9][0-9]{0,3})-(withdraw|void|deviate|correct)")
+_NOTICE_FOLDER = re.compile(r"notice-([1-9][0-9]{0,3})-(withdraw|void|deviate|correct|restart)")
 
 
 def notice_names(names: Iterable[str]) -> list[str]:

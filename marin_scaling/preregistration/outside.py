@@ -19,7 +19,7 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import LadderFileError, StatementError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, write_once
 from marin_scaling.ladder.config import Promise
-from marin_scaling.preregistration.events.notice import require_not_ended
+from marin_scaling.preregistration.events.notice import require_not_ended, restarts_of
 from marin_scaling.preregistration.events.observation import (
     observation_document,
     observe,
@@ -397,7 +397,8 @@ def _observe(
     folder, statement, target = verified.folder, verified.statement, verified.subjects["target.json"]
     principal, now = find_principal(signer), datetime.datetime.now(datetime.UTC)
     require_may_observe(statement, principal)
-    found = observe(target, statement, logs, curves=verified.subjects["ladder.json"].get("curves"), diverged=diverged)
+    curves, restarts = verified.subjects["ladder.json"].get("curves"), restarts_of(verified.notices)
+    found = observe(target, statement, logs, curves=curves, restarts=restarts, diverged=diverged)
     signing_key = find_signing_key(key)
     require_may_sign(signers_path(folder), principal=principal, key=signing_key.public_key, namespace=NAMESPACE, at=now)
     raw = observation_document(found, statement=statement, target=target, by=principal, at=now)
@@ -409,7 +410,10 @@ def _observe(
 def _outcome(verified: Verified, *, at: datetime.datetime) -> Mapping[str, Any]:
     """Return the content of `outcome.json` from the signed reading."""
     folder, target = verified.folder, verified.subjects["target.json"]
-    observed = verified_observation(folder, statement=verified.statement, target=target, trust=verified.trust)
+    restarts = restarts_of(verified.notices)
+    observed = verified_observation(
+        folder, statement=verified.statement, target=target, restarts=restarts, trust=verified.trust
+    )
     return outcome_document(
         verified.statement,
         value=observed["value"],

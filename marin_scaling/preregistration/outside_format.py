@@ -54,13 +54,14 @@ class TableSource(Part):
     """choices with which it was read"""
 
 
-_RunName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+RunName = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+"""Id or name of a run in its tracker, or a key of its log."""
 
 
 class CurveOfRun(Part):
     """Losses of one fitted run at every 5 % of its training, from 5 % on; null where the table has none."""
 
-    run: _RunName
+    run: RunName
     losses: Annotated[list[Positive | None], Field(min_length=20, max_length=20)]
 
 
@@ -71,7 +72,7 @@ class CurvesSource(Part):
     """path in the repository, a .csv or .tsv file"""
     columns: dict[Literal["run", "loss", "fraction", "tokens", "step"], Text] = Field(default_factory=dict)
     """the table's own names of columns"""
-    key: _RunName | None = None
+    key: RunName | None = None
     """key of this loss in the log of the target; default: that of the outcome"""
     train_steps: Count | None = None
     """planned steps of the target; default: its progress is counted in tokens"""
@@ -102,11 +103,11 @@ class OutcomeSource(Part):
     tracker: Literal["wandb", "levanter", "json", "csv", "megatron", "maxtext"]
     project: Text
     """project or folder of the tracker, as a reader finds it"""
-    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    run: RunName
     """id or name of the run there"""
-    key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)]
+    key: RunName
     """key of the metric in the log"""
-    tokens_key: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=LINE_PATTERN)] | None = None
+    tokens_key: RunName | None = None
     """key of the trained tokens in the log; default: a usual one"""
 
 

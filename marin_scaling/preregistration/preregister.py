@@ -19,6 +19,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.preregistration.events import amendment
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
+from marin_scaling.preregistration.format import METRICS
 from marin_scaling.preregistration.ladder_records import undeclared_differences
 from marin_scaling.preregistration.layout import OUTCOME_NAME, SIGNERS_NAME, is_sealed
 from marin_scaling.preregistration.log import read_log, write_down
@@ -31,7 +32,7 @@ from marin_scaling.preregistration.register import (
     preregister_target,
     standing_registration,
 )
-from marin_scaling.preregistration.registry import REGISTRY, registration_folders, signers_path
+from marin_scaling.preregistration.registry import REGISTRY, read_registration, registration_folders, signers_path
 from marin_scaling.preregistration.review.trust_changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, SigningKey, find_principal, find_signing_key
@@ -396,25 +397,29 @@ def sign_notice(
     *,
     reason: str,
     steps_seen: int | None = None,
+    forecast: Path | None = None,
     key: Path | None = None,
     signer: str | None = None,
     on_message: OnMessage = print,
     **content: Any,
 ) -> Path:
-    """Sign and log a withdrawal, a void or a deviation of a preregistration; return the notice's folder.
+    """Sign and log a withdrawal, a void, a deviation or a restart of a preregistration; return the notice's folder.
 
-    `content` is what the kind needs: `condition`, `from_step`, `evidence`. `UsageError` for a withdrawal after the outcome.
+    `content` is what the kind needs: `condition`, `from_step`, `run`, `evidence`. `forecast` is a file of `fit --json` with the
+    registrant's forecast under a deviation. `UsageError` for a withdrawal, a restart or a forecast after the outcome.
     """
     verify_folder(folder, allowed_signers=signers_path(folder))
-    if kind == "withdraw" and is_present(folder / OUTCOME_NAME):
+    if (kind in ("withdraw", "restart") or forecast) and is_present(folder / OUTCOME_NAME):
         raise UsageError(
             f"{folder.name} has an outcome.",
-            why="A withdrawal after the outcome would count as missed and lose the score.",
+            why="A withdrawal would lose the score; restarts and forecasts are signed before the run ends.",
             fix=f"Keep the forecast: marin-scale check {folder.name}",
         )
-    if kind in ENDING_KINDS:
+    if kind in (*ENDING_KINDS, "restart"):
         require_not_ended(folder)
-    seen = stated_steps(steps_seen, folder=folder) if kind == "withdraw" else 0
+    if forecast is not None:
+        content["quantiles"] = _stated_quantiles(forecast, metric=read_registration(folder).predicate["metric"]["name"])
+    seen = stated_steps(steps_seen, folder=folder) if kind == "withdraw" or forecast else 0
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
     given = give_notice(
         folder, kind, key=signing_key, principal=principal, at=now, reason=reason, target_steps_seen=seen, **content
@@ -422,6 +427,23 @@ def sign_notice(
     write_down(folder.parent, at=now)
     on_message(signing_key.note)
     return given
+
+
+def _stated_quantiles(path: Path, *, metric: str) -> dict[str, float]:
+    """Return the quantiles by level of the one forecast in a file of `marin-scale fit --json`."""
+    try:
+        document = json.loads(read_bytes(path))
+        found = [each["quantiles"] for each in document["predictions"]]
+        quantiles = [{f"{float(level):g}": value for level, value in each.items()} for each in found]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        document, quantiles = {}, []
+    found_metric = document.get("metric")
+    if len(quantiles) != 1 or (found_metric in METRICS and found_metric != metric):  # another table names no metric of ours
+        raise UsageError(
+            f"{path} holds {len(quantiles)} forecasts of {found_metric or 'no metric'}; a notice takes 1 of {metric}.",
+            fix="Write a forecast of the changed run: marin-scale fit TABLE --predict-runs TARGETS --json > forecast.json",
+        )
+    return quantiles[0]
 
 
 def _forecast_again(

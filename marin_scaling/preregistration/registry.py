@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from marin_scaling.canonical_json import load_strict, sha256_hex
 from marin_scaling.errors import (
@@ -79,6 +80,40 @@ def identity(target: bytes) -> str:
     return json.dumps({key: document[key] for key in sorted(document.keys() - LABELS)}, sort_keys=True)
 
 
+def outside_runs(folder: Path) -> list[str]:
+    """Return the runs from whose logs the outcome of an outside run is read, as `run_key`: the promised one, then its restarts.
+
+    Empty for a run of this tool.
+    """
+    target = _object_at(folder / "target.json")
+    outcome = target.get("outcome")
+    if target.get("role") != OUTSIDE or not isinstance(outcome, dict):
+        return []
+    names = [name for name in notice_names(path.name for path in folder.iterdir()) if name.endswith("-restart")]
+    runs = [outcome.get("run"), *(_object_at(folder / name / NOTICE_NAME).get("run") for name in names)]
+    return [run_key(outcome, run=run) for run in runs]
+
+
+def run_key(outcome: Mapping[str, Any], *, run: object = None) -> str:
+    """Return project and run of an outcome's source, or another `run` of that project, in a form for comparison."""
+    return compared_name(f"{outcome.get('project')}: {outcome.get('run') if run is None else run}".strip())
+
+
+def claimant(registry_dir: Path, *, run: str, promised: str) -> Path | None:
+    """Return a forecast of another promised run whose outcome is read from `run`; None if there is none."""
+    forecasts = ((folder, outside_runs(folder)) for folder in registration_folders(registry_dir))
+    return next((folder for folder, runs in forecasts if run in runs and runs[0] != promised), None)
+
+
+def _object_at(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; empty for anything else, which is refused where it is verified."""
+    try:
+        document = json.loads(read_bytes(path)) if is_present(path) else None
+    except (ValueError, RecursionError):
+        document = None
+    return document if isinstance(document, dict) else {}
+
+
 def registration_id(slug: str, *, created_at: datetime) -> str:
     """Return the name of the folder: the day (UTC) and the slug.
 
@@ -118,6 +153,14 @@ def require_unforecast(registry_dir: Path, *, target: bytes, registrant: str) ->
                 why="A known loss cannot be forecast.",
                 fix=f"See it: marin-scale check {folder.name}. Forecast a run that has not begun.",
             )
+    outcome = json.loads(target).get("outcome") if is_outside_target(target) else None
+    run = run_key(outcome) if outcome else ""
+    if outcome and (other := claimant(registry_dir, run=run, promised=run)):
+        raise StatementError(
+            f"{other} reads its outcome from {outcome['run']}, a declared restart of its run.",
+            why="One run cannot answer forecasts of two runs.",
+            fix="Forecast a run of its own.",
+        )
     if standing := standing_forecast(registry_dir, target=target, registrant=registrant):
         raise StatementError(
             f"{standing} already forecasts this target.",

@@ -11,21 +11,19 @@ from marin_scaling.forecast.forecast import Target, forecast_runs
 from marin_scaling.forecast.loss_curve import FollowedCurve, curve_from_ladder, losses_at_fractions
 from marin_scaling.forecast.tracking import EarlierForecast, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
-from marin_scaling.preregistration.events.notice import ending_names
-from marin_scaling.preregistration.events.observation import curve_keys, named_run, require_tracker
+from marin_scaling.preregistration.events.notice import ending_names, restarts_of
+from marin_scaling.preregistration.events.observation import curve_keys, ids_of, joined_run, named_runs, require_tracker
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.statement import prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
-from marin_scaling.printable import joined
 from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, shares_so_far
 from marin_scaling.run.paths import RUNS_DIR, workplace
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import read_run_table
-from marin_scaling.run.trackers import read_tracked_runs
 from marin_scaling.untrusted_files import is_present
 
 
@@ -105,7 +103,7 @@ def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) 
     """Follow an outside run by its log, against the signed forecast of its curve.
 
     `logs` are files, folders or `wandb:ENTITY/PROJECT`. `UsageError` for a forecast without a curve, `VerificationError` for
-    one that is not authentic, or a log of another run or tracker.
+    one that is not authentic, or logs of other runs or trackers.
     """
     folder = one_folder(name, registry=registry)
     verified = verify_folder(folder, allowed_signers=signers_path(folder))
@@ -118,8 +116,9 @@ def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) 
     target, ladder = verified.subjects["target.json"], verified.subjects["ladder.json"]
     outcome, curves = target["outcome"], ladder["curves"]
     keys = curve_keys(target, curves)
-    run = named_run(outcome, read_tracked_runs(*logs, curves=keys), where=joined(logs))
-    require_tracker(run, outcome)
+    runs = named_runs(ids_of(outcome, restarts_of(verified.notices)), logs, curves=keys)
+    require_tracker(runs, outcome)
+    run = joined_run(runs)
     logged = logged_curve(run, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"])
     seen = losses_at_fractions(logged.fractions, logged.losses)
     prediction = prediction_at(verified.subjects["forecast.json"], flops=target["flops"])

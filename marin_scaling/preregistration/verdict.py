@@ -16,8 +16,8 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
-from marin_scaling.preregistration.events.notice import deviations, ended_by
-from marin_scaling.preregistration.events.observation import not_checked, read_observation
+from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_text
+from marin_scaling.preregistration.events.observation import ended_at, not_checked, read_observation
 from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
@@ -101,16 +101,23 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
         if spec is None:
             claimed += "".join(f"; {each}" for each in tracked_reservations(folder, receipts=known))
     else:
-        scored = scored_amendments(verified.amendments, folder=folder, value=None, finished_at=None, receipts=known)
+        scored = scored_amendments(verified.later_forecasts, folder=folder, value=None, finished_at=None, receipts=known)
         where = f"its run will lie in {run_folder(runs_dir, spec)}" if spec else _awaited(statement)
         waiting = _not_run(statement, where=where, at=at)
-        return replace(waiting, sentence=waiting.sentence + amendments_text(scored), amendments=tuple(scored))
+        sentence = waiting.sentence + amendments_text(scored) + _changes(verified, outcome=None)
+        return replace(waiting, sentence=sentence, amendments=tuple(scored))
     state = State(outcome["verdict"])
-    finished_at, value = parse_moment(run.record.finished_at) if run else None, outcome["value"]
-    scored = scored_amendments(verified.amendments, folder=folder, value=value, finished_at=finished_at, receipts=known)
+    finished_at, value = parse_moment(run.record.finished_at) if run else ended_at(folder), outcome["value"]
+    scored = scored_amendments(verified.later_forecasts, folder=folder, value=value, finished_at=finished_at, receipts=known)
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed
-    sentence += amendments_text(scored) + deviations(verified.notices)
+    sentence += amendments_text(scored) + _changes(verified, outcome=outcome)
     return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
+
+
+def _changes(verified: Verified, *, outcome: dict[str, Any] | None) -> str:
+    """Return the restarts and deviations of the run as text to append to a verdict."""
+    notices, receipts = verified.notices, verified.trust.receipts
+    return restarts_text(notices) + deviations(notices, folder=verified.folder, outcome=outcome, receipts=receipts)
 
 
 def check_all(folders: Sequence[Path], *, runs_dir: Path, checked_at: datetime) -> list[Verdict]:

@@ -409,7 +409,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], *, metric: 
     return figure(encoded.properties(width=540, height=240), f"{metric} by step, a line for each seed")
 
 
-def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], *, metric: str) -> Any:
+def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], *, metric: str, is_narrow: bool = False) -> Any:
     """Return the forecast of a curve (rows of `curve` in `forecast.json`) with its 50 and 90 % bands, and the losses seen.
 
     `metric` is the title of the loss axis.
@@ -431,7 +431,7 @@ def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], 
             shape=_CROSS, size=50, strokeWidth=2, color=OUTCOME_COLOUR, opacity=1
         )
         layers.append(crosses.encode(x=done, y=_loss_axis(metric), tooltip=["done", "loss"]))
-    drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", width=540, height=260)
+    drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", **(NARROW if is_narrow else WIDE))
     return figure(drawn, f"{metric} by share of the run: the signed 50 and 90 % bands, and the losses of the run where known")
 
 

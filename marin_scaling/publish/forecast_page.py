@@ -17,8 +17,8 @@ from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, tr
 from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
-from marin_scaling.preregistration.events.notice import deviations, ended_by
-from marin_scaling.preregistration.events.observation import read_observation
+from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_of
+from marin_scaling.preregistration.events.observation import ended_at, read_observation
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
@@ -212,6 +212,7 @@ def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
         ["data", target["data"]["source"]],
         *([name.replace("_", " "), words] for name, words in sorted(described.items())),
         ["outcome read from", source],
+        *(["restarted", each.sentence] for each in restarts_of(found.notices)),
     ]
 
 
@@ -250,7 +251,7 @@ def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
         claimed=found.outcome is not None and run is None and spec is not None,
         reserved=_reserved(found, run=run, receipts=receipts),
         amended=_amended(found, runs_dir=root / "runs"),
-        deviated=deviations(found.notices),
+        deviated=deviations(found.notices, folder=folder, outcome=found.outcome, receipts=found.trust.receipts),
     )
 
 
@@ -277,9 +278,11 @@ def _law_again(found: Verified) -> FitResult | None:
 def _amended(found: Verified, *, runs_dir: Path) -> list[dict[str, Any]]:
     outcome = found.outcome
     run = runs_dir / found.statement.predicate["targetRun"]["ladder"] / (outcome or {"run": ""})["run"][:16] / "record.json"
-    finished = parse_moment(json.loads(read_bytes(run))["finished_at"]) if outcome and is_present(run) else None
+    finished = (
+        parse_moment(json.loads(read_bytes(run))["finished_at"]) if outcome and is_present(run) else ended_at(found.folder)
+    )
     value, receipts = outcome["value"] if outcome else None, found.trust.receipts
-    return scored_amendments(found.amendments, folder=found.folder, value=value, finished_at=finished, receipts=receipts)
+    return scored_amendments(found.later_forecasts, folder=found.folder, value=value, finished_at=finished, receipts=receipts)
 
 
 def _amended_rows(authentic: _Authentic) -> list[list[str]]:
@@ -391,7 +394,7 @@ def _figure(
 def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, bytes]]:
     """Return the figure of a forecast curve with the observed losses, and a sentence about these; empty without a curve."""
     from marin_scaling.publish.charts import axis_title, band_chart
-    from marin_scaling.publish.figures import picture_files, show_pictures
+    from marin_scaling.publish.figures import picture_files, show_wide
 
     target, metric = found.statement.predicate["targetRun"], found.statement.predicate["metric"]
     rows = prediction_at(found.subjects["forecast.json"], flops=target["flops"]).get("curve", [])
@@ -404,9 +407,13 @@ def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, by
         if loss is not None
     ]
     said = f"{sum(inside)} of {counted(len(inside), 'mark')} of its curve lie in the signed 90 % intervals." if inside else ""
-    panels = {"curve": band_chart(rows, seen, metric=axis_title(metric["name"], unit=metric["unit"]))}
+    title = axis_title(metric["name"], unit=metric["unit"])
+    panels = {
+        f"curve{'-narrow' * is_narrow}": band_chart(rows, seen, metric=title, is_narrow=is_narrow)
+        for is_narrow in (False, True)
+    }
     caption = "Signed 50 and 90 % bands of the whole curve, and the losses of the run where they are known"
-    shown = show_pictures(page_name(found.folder.name), {"curve": caption})
+    shown = show_wide(f"{page_name(found.folder.name)}.figures", "curve", caption)
     return Markdown(f"{shown}\n\n{said}".strip()), picture_files(panels, page_stem=stem)
 
 

@@ -49,6 +49,8 @@ class TextLog:
     state: str
     started_at: datetime | None
     planned_steps: int | None
+    steps: Sequence[float]
+    first: Mapping[str, Any]
     history: Sequence[tuple[float, Mapping[str, Any]]]
 
 
@@ -180,6 +182,8 @@ class _Reading:
     steps: dict[str, int] = field(default_factory=dict)
     series: dict[str, int] = field(default_factory=dict)
     history: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    trained: set[float] = field(default_factory=set)
+    beginning: re.Match[bytes] | None = None
     ends: dict[tuple[str, int], str] = field(default_factory=dict)
     """values at the planned end, by key and step, where an earlier attempt reached it"""
     faults: list[str] = field(default_factory=list)
@@ -227,6 +231,8 @@ class _Reading:
         elif step > before and self.last is not self.first:
             self.interval = min(step - before, self.interval or step)
         self.last, self.has_begun = found, False
+        self.beginning = self.beginning or found
+        self.trained.add(float(step))
 
     def _plan(self, found: re.Match[bytes]) -> None:
         planned = int(found["planned"])
@@ -310,13 +316,22 @@ class _Reading:
             is_named=bool(name),
             project=self.config.get(self.form.project, ""),
             config=self.config,
-            metrics={**metrics, **self._tokens(metrics)},
+            metrics={**metrics, **self._tokens(metrics, step=self.series.get("", 0))},
             last_steps={key: float(step) for key, step in self.steps.items()},
             state=self._state(),
             started_at=_latest(self.began),
             planned_steps=None if self.planned is None else self.planned + (self.form is _MAXTEXT),
+            steps=sorted(self.trained),
+            first=self._first(),
             history=self.history,
         )
+
+    def _first(self) -> dict[str, Any]:
+        """Return the values of the first training line, with its tokens."""
+        if self.beginning is None:
+            return {}
+        values = {key: _value(value) for key, value in self._fields(self.beginning).items()}
+        return {**values, **self._tokens(values, step=int(self.beginning["step"]))}
 
     def _end(self) -> None:
         """Store the values of the last training line, and the last ones of keys that it lacks."""
@@ -344,13 +359,13 @@ class _Reading:
         step = self.series.get("", 0)
         return "finished" if step + (self.interval or 1) > self.planned else f"stopped at step {step} of {self.planned}"
 
-    def _tokens(self, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """Return the trained tokens, if the log prints the sizes that give them."""
+    def _tokens(self, metrics: Mapping[str, Any], *, step: int) -> dict[str, float]:
+        """Return the trained tokens at a step, if the log prints the sizes that give them."""
         samples, length = metrics.get("consumed samples"), plain_number(self.config.get("seq_length"))
         if self.form is _MAXTEXT and b"[Rampup" not in self.content:
             length = plain_number(self.config.get("max_target_length"))
             batch = plain_number(self.config.get("global_batch_size_to_train_on"))
-            samples = batch and batch * (self.series.get("", 0) + 1)
+            samples = batch and batch * (step + 1)
         return {"tokens": samples * length} if isinstance(samples, float) and length else {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from marin_scaling.run.columns import spelled
@@ -32,8 +32,17 @@ class TrackedRun:
     kind: str = "levanter"
     is_named: bool = True
     planned_steps: int | None = None
+    steps: Sequence[float] = field(default=(), repr=False)
+    """All logged steps, rising, where the log has steps."""
+    first: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """First value of each name, where the log has steps."""
     history: Sequence[tuple[float, Mapping[str, Any]]] = field(default=(), repr=False)
     """Steps with the values that were logged at them, in the log's order; only where a curve was asked for."""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """Time of the last row (UTC); None if the log has none."""
+        return max(filter(None, (moment_in(self.metrics.get(key)) for key in _ROW_KEYS)), default=None)
 
 
 Keep = Collection[str]
@@ -70,3 +79,21 @@ class LoggedValues:
         value = self.exact.get(key or "")
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else number_in(value)
         return number if number is not None and abs(number) < float("inf") else None
+
+
+_ROW_KEYS = ("timestamp", "_timestamp")
+"""Columns that tell when a row was logged."""
+START_KEYS = ("started_at", "start_time", "created_at", *_ROW_KEYS)
+"""Columns that tell when a row was logged, or its run began; a run began at the earliest one or before."""
+_MILLISECONDS = 1e11  # of Unix times: as seconds this is in the year 5138
+
+
+def moment_in(value: object) -> datetime | None:
+    """Return a time in ISO's format (UTC where it names no zone) or in Unix seconds or milliseconds; None for anything else."""
+    try:
+        if (number := number_in(value)) is not None:
+            return datetime.fromtimestamp(number / (1000 if number > _MILLISECONDS else 1), UTC)
+        found = datetime.fromisoformat(str(value))
+    except (ValueError, OverflowError, OSError):
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

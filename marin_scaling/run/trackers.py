@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import struct
-import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +16,18 @@ from marin_scaling.errors import RunTableError, UsageError, first_line, missing_
 from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
 from marin_scaling.run.numbers import number_in
-from marin_scaling.run.table_io import RawTable, flat, is_empty, is_table_file, read_table_file, table_ending
+from marin_scaling.run.table_io import (
+    RawTable,
+    damaged,
+    flat,
+    is_empty,
+    is_table_file,
+    read_table_file,
+    table_ending,
+    wandb_records,
+)
 from marin_scaling.run.text_logs import read_text_log
-from marin_scaling.run.tracked_run import Keep, TrackedRun, kept_values
+from marin_scaling.run.tracked_run import START_KEYS, Keep, TrackedRun, kept_values, moment_in
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
@@ -28,8 +35,6 @@ REPLICA_NAME = "tracker_metrics.jsonl"
 _RESULT_NAMES = ("eval_results.json", "eval_metrics.jsonl", "speedrun_results.json")
 _STEP_FILE = re.compile(r"step[-_]?(\d+)\.json")
 _NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "run", "name")
-_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[TrackedRun]:
@@ -103,10 +108,12 @@ _PLAIN_FILES = frozenset({"eval_results", "eval_metrics", "results", "metrics", 
 
 def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
     """Return the run whose metrics lie in a JSON file for each step, with the last value of each metric."""
-    metrics, config, last = dict[str, Any](), dict[str, Any](), dict[str, float]()
-    for step, path in sorted((int(re.sub(r"\D", "", path.stem)), path) for path in paths):
+    metrics, config, last, first = dict[str, Any](), dict[str, Any](), dict[str, float](), dict[str, Any]()
+    steps = sorted((int(re.sub(r"\D", "", path.stem)), path) for path in paths)
+    for step, path in steps:
         for row in _rows(read_table_file(path)):
             metrics |= row
+            first = row | first
             last |= dict.fromkeys(row, float(step))
     for path in (place / name for place in (folder.parent, folder) for name in _CONFIG_NAMES):
         if is_present(path):
@@ -120,6 +127,8 @@ def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
         last_steps=last,
         kind="json",
         is_named=bool(named),
+        steps=[float(step) for step, _ in steps],
+        first=first,
     )
 
 
@@ -196,9 +205,11 @@ def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> b
 
 def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, keep: Keep, *, is_named: bool) -> TrackedRun:
     """Return the run of a history, with the last value of each column in the order of steps."""
-    last, last_steps = dict[str, Any](), dict[str, float]()
-    for at, row in sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0]):
+    last, last_steps, first = dict[str, Any](), dict[str, float](), dict[str, Any]()
+    ordered = sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0])
+    for at, row in ordered:
         last |= row
+        first = {**row, **first}
         last_steps |= dict.fromkeys(row, at)
     return TrackedRun(
         name=name,
@@ -206,12 +217,18 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
         config={},
         metrics=last,
         state=next((str(last[key]) for key in ("status", "state", *aliases_of(COLUMNS["status"])) if key in last), ""),
-        started_at=min(filter(None, (_moment(row.get(key)) for row in rows for key in _TIMES)), default=None),
+        started_at=min(filter(None, (moment_in(row.get(key)) for row in rows for key in START_KEYS)), default=None),
         last_steps=last_steps,
         kind=_kind_of(path),
         is_named=is_named,
         history=[(number_in(row.get(step)) or 0.0, kept_values(row, keep)) for row in rows] if keep else (),
+        steps=_in_order(at for at, _ in ordered),
+        first=first,
     )
+
+
+def _in_order(steps: Iterable[float]) -> list[float]:
+    return sorted({float(step) for step in steps})
 
 
 def _json_lines(path: Path, keep: Keep) -> list[TrackedRun]:
@@ -329,6 +346,8 @@ class _JsonLog:
     by_step: dict[Any, dict[str, Any]] = field(default_factory=dict)
     last_steps: dict[str, float] = field(default_factory=dict)
     history: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    first: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_named(self) -> bool:
@@ -354,6 +373,8 @@ class _JsonLog:
             self.last_steps |= dict.fromkeys(event.told["metrics"], float(event.step))
             if kept := kept_values(event.told["metrics"], self.keep):
                 self.history.append((float(event.step), kept))
+            self.steps.append(float(event.step))
+            self.first = dict(event.told["metrics"]) | self.first
         self.finished = event.kind == "finish" or (self.finished and event.kind != "hparams")
 
     def _refuse_other_run(self, event: _Event) -> None:
@@ -386,6 +407,8 @@ class _JsonLog:
             last_steps=self.last_steps,
             is_named=self.is_named,
             history=self.history,
+            steps=_in_order(self.steps),
+            first=self.first,
         )
 
 
@@ -412,16 +435,8 @@ def _told(row: Mapping[str, Any], key: str, path: Path, number: int) -> dict[str
     """Return the value of a key with flat names; empty if the key is missing."""
     values = row.get(key) or {}
     if not isinstance(values, Mapping):
-        raise _damaged(f"{path}, line {number}", f"{key} is not an object")
+        raise damaged(f"{path}, line {number}", f"{key} is not an object")
     return flat(values)
-
-
-def _damaged(where: str, what: str) -> RunTableError:
-    return RunTableError(
-        f"{where}: {what}.",
-        why="A changed number would go into a fit.",
-        fix="Copy the file again from its source, or leave it out.",
-    )
 
 
 def _config_name(config: Mapping[str, Any]) -> str:
@@ -441,13 +456,14 @@ def _offline(path: Path, keep: Keep) -> list[TrackedRun]:
     from wandb.proto import wandb_internal_pb2
 
     config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
-    known, last, history = dict[str, Any](), dict[str, float](), list[tuple[float, Mapping[str, Any]]]()
-    for raw in _records(path):
+    known, last, steps, first = dict[str, Any](), dict[str, float](), list[float](), dict[str, Any]()
+    history = list[tuple[float, Mapping[str, Any]]]()
+    for raw in wandb_records(path):
         record = wandb_internal_pb2.Record()
         try:
             record.ParseFromString(raw)
         except DecodeError as error:
-            raise _damaged(str(path), "a record in it cannot be read") from error
+            raise damaged(str(path), "a record in it cannot be read") from error
         kind = record.WhichOneof("record_type")
         if kind == "run":
             name = record.run.display_name or record.run.run_id or name
@@ -458,9 +474,10 @@ def _offline(path: Path, keep: Keep) -> list[TrackedRun]:
         elif kind == "history":
             items = _items(record.history.item)
             metrics.update(items)
-            step = float(items.get("_step", record.history.step.num))
-            last |= dict.fromkeys(items, step)
-            history += [(step, kept)] if (kept := kept_values(items, keep)) else []
+            steps.append(float(items.get("_step", record.history.step.num)))
+            last |= dict.fromkeys(items, steps[-1])
+            first = items | first
+            history += [(steps[-1], kept)] if (kept := kept_values(items, keep)) else []
         elif kind == "summary":
             metrics.update(_items(record.summary.update))
         elif kind == "exit":
@@ -475,6 +492,8 @@ def _offline(path: Path, keep: Keep) -> list[TrackedRun]:
             last_steps=last,
             kind="wandb",
             history=history,
+            steps=_in_order(steps),
+            first=first,
             **known,
         )
     ]
@@ -493,44 +512,6 @@ def _items(items: Any) -> dict[str, Any]:
         name = item.key or "/".join(item.nested_key)
         found.update(flat(value, f"{name}/") if isinstance(value, dict) and value else {name: value})
     return found
-
-
-def _records(path: Path) -> Iterator[bytes]:
-    content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if content and content[:4] != b":W&B":  # a run killed at once leaves an empty file
-        raise RunTableError(f"{path} is not a W&B file.", fix="Name another file.")
-    record = b""
-    for kind, part in _parts(path, content):
-        record += part
-        if kind in (_WHOLE, _LAST):
-            yield record
-            record = b""
-
-
-def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and content of each part of a record, up to where a killed run stopped writing.
-
-    The format is LevelDB's log: blocks of 32 KiB, in which no part crosses the end of a block.
-    """
-    place = 7
-    while place + _HEADER.size <= len(content):
-        left = _BLOCK - place % _BLOCK
-        if left < _HEADER.size:
-            place += left
-            continue
-        checksum, length, kind = _HEADER.unpack_from(content, place)
-        if not any(content[place : place + left]):  # allocated, but the run was killed before it wrote here
-            return
-        if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
-            raise _damaged(str(path), f"no record begins at byte {place}")
-        place += _HEADER.size
-        part, place = content[place : place + length], place + length
-        if zlib.crc32(part, zlib.crc32(bytes([kind]))) == checksum:
-            yield kind, part
-        elif place < len(content):
-            raise _damaged(str(path), f"the record before byte {place} was changed")
-        else:
-            return  # the run was killed while writing this part
 
 
 def _online(project: str, keep: Keep) -> list[TrackedRun]:
@@ -560,23 +541,7 @@ def _of_client(run: Any, keep: Keep) -> TrackedRun:
         state=run.state,
         id=run.id,
         project=f"{run.entity}/{run.project}",
-        started_at=_moment(run.created_at),
+        started_at=moment_in(run.created_at),
         kind="wandb",
         history=[(float(row["_step"]), row) for row in run.scan_history(keys=["_step", *kept])] if kept else (),
     )
-
-
-_TIMES = ("started_at", "start_time", "created_at", "timestamp", "_timestamp")
-"""Columns that tell when a row was logged, or its run began; a run began at the earliest one or before."""
-_MILLISECONDS = 1e11  # of Unix times: as seconds this is in the year 5138
-
-
-def _moment(value: object) -> datetime | None:
-    """Return a time in ISO's format (UTC where it names no zone) or in Unix seconds or milliseconds; None for anything else."""
-    try:
-        if (number := number_in(value)) is not None:
-            return datetime.fromtimestamp(number / (1000 if number > _MILLISECONDS else 1), UTC)
-        found = datetime.fromisoformat(str(value))
-    except (ValueError, OverflowError, OSError):
-        return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

@@ -132,7 +132,7 @@ def test_a_withdrawal_without_a_reason_is_refused(root: Path, folder: Path) -> N
 def test_a_deviation_from_no_step_on_is_refused(root: Path, folder: Path) -> None:
     """Or every miss could be laid to something that happened at some time."""
     say(folder, "deviate", by=CAROL, key=key_of(CAROL))
-    refused(root, "notice-1-deviate/notice.json: from_step: field required")
+    refused(root, "notice-1-deviate/notice.json: it has neither from_step nor from_tokens")
 
 
 def test_an_unsigned_notice_is_refused(root: Path, folder: Path) -> None:

@@ -16,7 +16,7 @@ from marin_scaling.canonical_json import dump_canonical, has_digest, load_canoni
 from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import publish_folder, read_bytes, read_plain
 from marin_scaling.git import restoring
-from marin_scaling.preregistration.events.notice import ENDING_KINDS, Notice, require_not_ended
+from marin_scaling.preregistration.events.notice import ENDING_KINDS, Notice, conditional_statement, require_not_ended
 from marin_scaling.preregistration.format import STATEMENT_TYPE, Digest, Fit, Forecast, Principal, Tool
 from marin_scaling.preregistration.ladder_records import ladder_step
 from marin_scaling.preregistration.layout import (
@@ -105,6 +105,8 @@ class Amendment:
     predicate: Mapping[str, Any]
     subjects: Mapping[str, Any]
     amended: Statement
+    given_at: datetime | None = None
+    """Time from which a conditional forecast counts; None for an amendment, whose time is that of its file."""
 
     @property
     def steps_seen(self) -> int:
@@ -309,6 +311,25 @@ def scored_amendments(
     return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=receipts) for each in amendments]
 
 
+def conditional_forecasts(notices: Sequence[Notice], *, statement: Statement) -> list[Amendment]:
+    """Return the forecasts in verified notices of deviations, to be scored like amendments."""
+    return [
+        Amendment(
+            name=f"conditional on {each.name}",
+            predicate={
+                "createdAt": each.document["at"],
+                "reason": f"{each.place}: {each.document['reason']}",
+                "knowledge": {"targetRunStepsSeen": each.document["target_steps_seen"]},
+            },
+            subjects={},
+            amended=conditional_statement(each, statement),
+            given_at=each.received_at or each.at,
+        )
+        for each in notices
+        if each.document.get("quantiles") is not None
+    ]
+
+
 def amendments_text(scored: Sequence[Mapping[str, Any]]) -> str:
     """Return the scored amendments as text to append to a verdict."""
     return "".join(_text(each) for each in scored)
@@ -349,6 +370,8 @@ def _require_before(amendments: Sequence[Amendment], *, folder: Path, what: str,
 
 def _given_at(amendment: Amendment, *, folder: Path, receipts: Receipts) -> datetime:
     name = f"{amendment.name}/{AMENDMENT_NAME}"
+    if amendment.given_at is not None:
+        return amendment.given_at
     return known_at(amendment.amended.created_at, name, folder=folder, receipts=receipts)
 
 

@@ -1,11 +1,11 @@
-"""Signed notices: withdrawal, void, deviation, correction of words."""
+"""Signed notices: withdrawal, void, deviation, correction of words, restart under another id."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -19,7 +19,8 @@ from marin_scaling.preregistration.format import Principal
 from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NOTICE_SIGNATURE_NAME, OUTCOME_NAME, notice_names
 from marin_scaling.preregistration.log import Receipts, Trust, known_at
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, verdict_of
-from marin_scaling.preregistration.registry import read_registration, read_whole, signers_path
+from marin_scaling.preregistration.outside_format import RunName
+from marin_scaling.preregistration.registry import claimant, read_registration, read_whole, run_key, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import (
     fingerprint_at,
     listed_people,
@@ -27,16 +28,23 @@ from marin_scaling.preregistration.signing.allowed_signers import (
     require_signed,
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, read_subject
-from marin_scaling.strict_model import SHA256, Moment, One, Part, Reason, Steps, Text, check_document
+from marin_scaling.preregistration.statement import (
+    Statement,
+    moment_text,
+    parse_moment,
+    read_subject,
+    require_sound_forecast,
+    sorted_quantiles,
+)
+from marin_scaling.strict_model import SHA256, Day, Moment, One, Part, Positive, Reason, Steps, Text, check_document
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.signing.keys import SigningKey
     from marin_scaling.run.spec import RunSpec
 
-Kind = Literal["withdraw", "void", "deviate", "correct"]
-KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate", "correct")
+Kind = Literal["withdraw", "void", "deviate", "correct", "restart"]
+KINDS: tuple[Kind, ...] = ("withdraw", "void", "deviate", "correct", "restart")
 ENDING_KINDS: tuple[Kind, ...] = ("withdraw", "void")
 """Kinds of notices that end a forecast."""
 
@@ -46,7 +54,7 @@ class _Notice(Part):
     statement_sha256: SHA256
     """SHA-256 of the statement in the folder above"""
     by: Principal
-    """the person who signs: the registrant withdraws, the resolver voids, any signer reports a deviation"""
+    """the person who signs: the registrant withdraws, the resolver voids, either declares a restart, any signer a deviation"""
     at: Moment
     """time of signing, by that person's clock (UTC)"""
     reason: Reason
@@ -75,8 +83,14 @@ class Deviation(_Notice):
     """A notice that the run left its recipe."""
 
     kind: Literal["deviate"]
-    from_step: Steps
-    """the first step that differs, only in `deviate`"""
+    from_step: Steps | None = None
+    """the first step that differs, in `deviate`; the first step of the new id, in `restart`"""
+    from_tokens: Positive | None = None
+    """trained tokens from which it differs or the new id continues, if there is no `from_step`"""
+    changed_on: Day | None = None
+    """day of the change, only in `deviate`"""
+    quantiles: dict[str, float] | None = None
+    """23 quantiles by level of the registrant's forecast under this change, only in `deviate`; scored in a row of its own"""
     evidence: Text = ""
     """place of the evidence, not in `withdraw`"""
 
@@ -91,7 +105,23 @@ class Correction(_Notice):
     """the corrected words, with the same numbers, only in `correct`"""
 
 
-NoticeFile = Annotated[Withdrawal | Void | Deviation | Correction, Discriminator("kind")]
+class Restart(_Notice):
+    """A notice that an outside run continues under another id."""
+
+    kind: Literal["restart"]
+    continues: RunName
+    """id of the run that stopped: the promised one, or that of the restart before, only in `restart`"""
+    run: RunName
+    """id under which the run continues, only in `restart`"""
+    from_step: Steps | None = None
+    """first step of the new id"""
+    from_tokens: Positive | None = None
+    """trained tokens from which the new id continues, if there is no `from_step`"""
+    evidence: Text = ""
+    """place of the evidence, not in `withdraw`"""
+
+
+NoticeFile = Annotated[Withdrawal | Void | Deviation | Correction | Restart, Discriminator("kind")]
 """The content of `notice.json`."""
 
 
@@ -101,6 +131,8 @@ class Notice:
 
     name: str
     document: Mapping[str, Any]
+    received_at: datetime | None = None
+    """Time from which a verified notice counts: its own, or that of its receipt if that is later."""
 
     @property
     def kind(self) -> str:
@@ -109,11 +141,29 @@ class Notice:
 
     @property
     def sentence(self) -> str:
-        """Author, time and reason; for a deviation also the first step, for a correction both wordings."""
-        since = f"from step {self.document['from_step']}: " if self.kind == "deviate" else ""
+        """Author, time and reason; also the place of a deviation, the ids of a restart, both wordings of a correction."""
+        since = f"{self.place}: " if self.kind in ("deviate", "restart") else ""
         if self.kind == "correct":
             since = f"{self.document['was']!r} should read {self.document['reads']!r}: "
-        return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}"
+        return f"by {self.document['by']} at {self.document['at']}: {since}{self.document['reason']}{self._forecast}"
+
+    @property
+    def _forecast(self) -> str:
+        """Median and 90 % interval of the registrant's forecast under a deviation; empty without one."""
+        if self.document.get("quantiles") is None:
+            return ""
+        quantiles = sorted_quantiles(self.document["quantiles"])
+        low, median, high = (quantiles[level] for level in (0.05, 0.5, 0.95))
+        return f"; forecast under this change: {median:.4f} ({low:.4f} to {high:.4f})"
+
+    @property
+    def place(self) -> str:
+        """Step or tokens of a deviation or a restart, with the day of a deviation or the ids of a restart."""
+        step, tokens = (self.document.get(key) for key in ("from_step", "from_tokens"))
+        since = f"from step {step}" if tokens is None else f"from {tokens:g} tokens"
+        if self.kind == "restart":
+            return f"{since}, {self.document['continues']} as {self.document['run']}"
+        return f"{since} on {self.document['changed_on']}" if self.document.get("changed_on") else since
 
     @property
     def at(self) -> datetime:
@@ -128,7 +178,9 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
     `allowed_signers` does not list their key, `DocumentError` for invalid content.
     """
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
-    _require_step(said.get("from_step", 0), folder=folder)
+    _require_in_run(said, folder=folder)
+    if kind == "restart":
+        said["continues"] = _require_free_run(said["run"], folder=folder)
     name = f"notice-{len(names) + 1}-{kind}"
     document = {
         "format_version": 1,
@@ -169,9 +221,46 @@ def require_not_ended(folder: Path) -> None:
         )
 
 
-def _require_step(from_step: int, *, folder: Path) -> None:
+def _require_free_run(run: str, *, folder: Path) -> str:
+    """Return the run that is continued as `run`; `SigningError` if that id is taken by this or another forecast."""
+    outcome = _target_in(folder).get("outcome")
+    if outcome is None:
+        raise SigningError(
+            f"{folder.name} forecasts a run of this tool, which resumes under its own id.",
+            fix="If the run left its recipe: marin-scale registry deviate",
+        )
+    known = [outcome["run"], *(str(each.document["run"]) for each in _restarts_in(folder))]
+    other = claimant(folder.parent, run=run_key(outcome, run=run), promised=run_key(outcome))
+    if run in known or other:
+        raise SigningError(
+            f"{run} is the run of {other or folder}.",
+            why="Each restart has an id of its own, and one run cannot answer forecasts of two runs.",
+            fix="Name the id under which the run continues: --restarted-as ID",
+        )
+    return str(known[-1])
+
+
+def _restarts_in(folder: Path) -> list[Notice]:
+    """Return the restarts in a verified folder."""
+    statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
+    raw = {name: read_bytes(folder / name / NOTICE_NAME) for name in names if name.endswith("-restart")}
+    return [read_notice(content, name=name, statement=statement) for name, content in raw.items()]
+
+
+def _target_in(folder: Path) -> Mapping[str, Any]:
     path = folder / "target.json"
-    steps = read_subject(read_bytes(path), name=path.name, path=str(path)).get("train_steps")
+    target: Mapping[str, Any] = read_subject(read_bytes(path), name=path.name, path=str(path))
+    return target
+
+
+def _require_in_run(said: Mapping[str, Any], *, folder: Path) -> None:
+    target, from_step, from_tokens = _target_in(folder), said.get("from_step") or 0, said.get("from_tokens") or 0
+    steps, tokens = target.get("train_steps"), target.get("tokens")
+    if tokens is not None and from_tokens >= tokens:
+        raise SigningError(
+            f"--from-tokens {from_tokens:g}: the run of {folder.name} has {tokens:g} tokens.",
+            fix="Name the tokens that were trained before the change.",
+        )
     if steps is not None and from_step >= steps:
         raise SigningError(
             f"--from-step {from_step}: the run of {folder.name} has {steps} steps, 0 to {steps - 1}.",
@@ -209,6 +298,14 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
         _refuse(where, f"{by} takes back what {registrant} promised")
     if notice.kind == "correct":
         _require_words_only(notice, registrant=registrant, statement=statement, where=where)
+    if notice.kind == "restart":
+        _require_restart(notice, statement=statement, where=where)
+    if notice.kind == "deviate":
+        _require_one_place(notice, where=where)
+        if notice.document.get("quantiles") is not None:
+            if by != registrant:
+                _refuse(where, f"{by} forecasts the run of {registrant}")
+            require_sound_forecast(conditional_statement(notice, statement))
     if notice.kind == "void":
         resolution = statement.predicate["resolution"]
         if by != resolution["resolver"] or by == registrant:
@@ -216,6 +313,29 @@ def _require_right(notice: Notice, *, statement: Statement, where: str) -> None:
         if notice.document["condition"] not in resolution["voidIf"]:
             listed = "; ".join(resolution["voidIf"]) or "none"
             _refuse(where, f"{notice.document['condition']!r} is none of the conditions that the statement names: {listed}")
+
+
+def _require_restart(notice: Notice, *, statement: Statement, where: str) -> None:
+    """Refuse a restart by another person, of a run of this tool, or from no place or two."""
+    registrant, resolver = statement.predicate["registrant"], statement.predicate["resolution"]["resolver"]
+    if notice.document["by"] not in (registrant, resolver):
+        _refuse(where, f"{notice.document['by']} is neither its registrant {registrant} nor its resolver {resolver}")
+    if not statement.is_outside:
+        _refuse(where, "a run of this tool has no other id")
+    _require_one_place(notice, where=where)
+
+
+def conditional_statement(notice: Notice, statement: Statement) -> Statement:
+    """Return the statement with the forecast of a deviation instead."""
+    quantiles = notice.document["quantiles"]
+    forecast = {**statement.predicate["forecast"], "quantiles": quantiles, "point": sorted_quantiles(quantiles).get(0.5)}
+    return replace(statement, document={**statement.document, "predicate": {**statement.predicate, "forecast": forecast}})
+
+
+def _require_one_place(notice: Notice, *, where: str) -> None:
+    given = [key for key in ("from_step", "from_tokens") if notice.document.get(key) is not None]
+    if len(given) != 1:
+        _refuse(where, f"it has {' and '.join(given) or 'neither from_step nor from_tokens'}, and one of the two is required")
 
 
 def _require_words_only(notice: Notice, *, registrant: str, statement: Statement, where: str) -> None:
@@ -242,7 +362,8 @@ def _refuse(where: str, reason: str) -> None:
     raise VerificationError(
         f"{where}: {reason}.",
         why="Each kind of notice has one permitted author and fixed conditions.",
-        fix="Remove the notice, or let its permitted author sign it: marin-scale registry withdraw, void, deviate or correct",
+        fix="Remove the notice, or let its permitted author sign it: marin-scale registry withdraw, void, deviate, correct or "
+        "restart",
     )
 
 
@@ -252,7 +373,25 @@ def verified_notices(folder: Path, *, statement: Statement, trust: Trust) -> lis
     for number, name in enumerate(names, start=1):
         if not name.startswith(f"notice-{number}-"):
             refuse(f"{folder / name} is there, and number {number} is not", fix="Restore the missing one from version control.")
-    return [_verified(folder / name, statement=statement, trust=trust) for name in names]
+    found = [_verified(folder / name, statement=statement, trust=trust) for name in names]
+    _require_lineage(restarts_of(found), folder=folder)
+    return found
+
+
+def restarts_of(notices: Sequence[Notice]) -> list[Notice]:
+    """Return the restarts among these notices, in their order."""
+    return [each for each in notices if each.kind == "restart"]
+
+
+def _require_lineage(restarts: Sequence[Notice], *, folder: Path) -> None:
+    """Require that each restart continues the one before, under an id that no earlier one had."""
+    known = [_target_in(folder)["outcome"]["run"]] if restarts else []
+    for each in restarts:
+        if each.document["continues"] != known[-1]:
+            _refuse(str(folder / each.name), f"it continues {each.document['continues']}, and the run before it is {known[-1]}")
+        if each.document["run"] in known:
+            _refuse(str(folder / each.name), f"{each.document['run']} is an earlier run of the same forecast")
+        known.append(each.document["run"])
 
 
 def notice_steps(notices: Sequence[Notice], *, folder: Path) -> list[VerifiedStep]:
@@ -278,7 +417,7 @@ def _verified(place: Path, *, statement: Statement, trust: Trust) -> Notice:
             f"by the keys in {trust.allowed_signers}",
             fix="Remove the notice: only a resolver who is someone else finds a forecast void.",
         )
-    return notice
+    return replace(notice, received_at=moments[1])
 
 
 def ended_by(
@@ -327,7 +466,24 @@ def _had_begun(spec: RunSpec, *, runs: Path, at: datetime) -> bool:
     return is_finished(runs, spec) and parse_moment(read_run(run_folder(runs, spec)).record.started_at) <= at
 
 
-def deviations(notices: Sequence[Notice]) -> str:
-    """Return the deviations of the run as text to append to its score; empty if there are none."""
-    said = [f"from step {each.document['from_step']}: {each.document['reason']}" for each in notices if each.kind == "deviate"]
+def deviations(notices: Sequence[Notice], *, folder: Path, outcome: Mapping[str, Any] | None, receipts: Receipts) -> str:
+    """Return the deviations of the run as text to append to its score, with those signed after its outcome; empty without."""
+    checked = parse_moment(outcome["checked_at"]) if outcome else None
+    known = checked and known_at(checked, OUTCOME_NAME, folder=folder, receipts=receipts)
+    said = [
+        f"{each.place} (signed {each.document['at'][:10]}{', after the outcome' * _is_after(each, known)}): "
+        f"{each.document['reason']}"
+        for each in notices
+        if each.kind == "deviate"
+    ]
     return f"; its run left the recipe {'; '.join(said)}" if said else ""
+
+
+def _is_after(notice: Notice, moment: datetime | None) -> bool:
+    return moment is not None and notice.received_at is not None and notice.received_at > moment
+
+
+def restarts_text(notices: Sequence[Notice]) -> str:
+    """Return the restarts of the run under other ids as text to append to a verdict; empty if there are none."""
+    said = [f"{each.place}: {each.document['reason']}" for each in restarts_of(notices)]
+    return f"; its run was restarted {'; '.join(said)}" if said else ""

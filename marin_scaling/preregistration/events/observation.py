@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import reduce
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from pydantic import Field
@@ -15,6 +18,7 @@ from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import RunTableError, StatementError, VerificationError, refuse
 from marin_scaling.files import read_bytes, read_plain
+from marin_scaling.preregistration.events.notice import Notice
 from marin_scaling.preregistration.format import MOST_TOLERANCE, Principal
 from marin_scaling.preregistration.layout import (
     OBSERVATION_DIR,
@@ -23,13 +27,14 @@ from marin_scaling.preregistration.layout import (
 )
 from marin_scaling.preregistration.log import Trust, known_at
 from marin_scaling.preregistration.outcome import OutcomeTool, VerifiedStep
+from marin_scaling.preregistration.outside_format import RunName
 from marin_scaling.preregistration.registry import read_whole
 from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_signed
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.printable import joined
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
 from marin_scaling.units import format_count
-from marin_scaling.untrusted_files import MOST_TABLE_BYTES
+from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
     from marin_scaling.run.tracked_run import LoggedValues, TrackedRun
@@ -44,6 +49,25 @@ class LogFile(Part):
 
     name: Text
     sha256: SHA256
+
+
+class LoggedRun(Part):
+    """One of the runs of an outside run that was restarted under other ids."""
+
+    run: RunName
+    """id of the run: first the promised one, then those of the notices in their order"""
+    first_step: float | None
+    """first logged step; null if the log has no steps"""
+    last_step: float | None
+    """last logged step"""
+    steps_apart: float | None
+    """median distance of its logged steps"""
+    first_tokens: float | None
+    """trained tokens in the first row that has them"""
+    last_tokens: float | None
+    """trained tokens in the last row that has them"""
+    started_at: Moment | None
+    """start of the run by its tracker"""
 
 
 class ObservationFile(Part):
@@ -70,7 +94,11 @@ class ObservationFile(Part):
     curve: Annotated[list[Positive | None], Field(min_length=20, max_length=20)] | None = None
     """losses at every 5 % of the run, if its curve was forecast; null where the log has none"""
     files: list[LogFile]
-    """files of the log; empty for one that was read online"""
+    """files of all logs; empty for one that was read online"""
+    ended_at: Moment | None = None
+    """time of the last row; null if the log has none"""
+    runs: list[LoggedRun] = Field(default_factory=list)
+    """runs that the log joins; missing for a run under one id"""
     by: Principal
     """person who read the log: the registrant or the resolver"""
     read_at: Moment
@@ -83,20 +111,22 @@ def observe(
     logs: Sequence[str],
     *,
     curves: Mapping[str, Any] | None = None,
+    restarts: Sequence[Notice] = (),
     diverged: bool = False,
 ) -> dict[str, Any]:
     """Return the part of `observed.json` that comes from the log at these places (files, folders, `wandb:ENTITY/PROJECT`).
 
-    `curves` are those of `ladder.json`, if the curve of the run was forecast. `diverged` takes a key that has no value at the
-    end as that of a run that diverged. `VerificationError` lists every way in which the log is not that of the run that
-    `target` names.
+    The logs of the `restarts` under other ids are joined to that of the promised run. `curves` are those of `ladder.json`, if
+    the curve of the run was forecast. `diverged` takes a key that has no value at the end as that of a run that diverged.
+    `VerificationError` lists every way in which the log is not that of the run that `target` names.
     """
     from marin_scaling.run.text_logs import TEXT_KINDS
     from marin_scaling.run.tracked_run import LoggedValues
-    from marin_scaling.run.trackers import read_tracked_runs
 
     outcome = target["outcome"]
-    run = named_run(outcome, read_tracked_runs(*logs, curves=curve_keys(target, curves)), where=joined(logs))
+    ids = ids_of(outcome, restarts)
+    runs = named_runs(ids, logs, curves=curve_keys(target, curves))
+    run = joined_run(runs)
     values = LoggedValues(run)
     key = _own_key(values, outcome["key"])
     ends = _ends_with(key, run)
@@ -104,15 +134,19 @@ def observe(
         "value": None if diverged and not ends else values.number(key),
         "tokens": values.number(values.key(tokens_keys(outcome))),
         "state": run.state,
-        "started_at": None if run.started_at is None else moment_text(run.started_at),
+        "started_at": _text_of(run.started_at),
+        "ended_at": _text_of(runs[-1].ended_at),
         "project_in_log": run.project,
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
+        **({"runs": [_logged(each, name, outcome) for each, name in zip(runs, ids, strict=True)]} if restarts else {}),
     }
     if curves is not None:
         found["curve"] = curve_in_log(run, target, curves)
-    faults = [*_differences(found, target, statement)]
-    faults += _of_another_tracker(run, outcome)
+    faults = [*_differences(found, target, statement), *_faults_of_restarts(found, restarts)]
+    for each in runs:
+        faults += [fault for fault in _other_projects(each.project, target) if fault not in faults]
+        faults += _of_another_tracker(each, outcome)
     if not ends and not diverged:
         faults.append(
             f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
@@ -130,21 +164,48 @@ def observe(
     return found
 
 
-def named_run(outcome: Mapping[str, Any], runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
-    """Return the one run with the promised id, or else name, with all its restarts under one id.
+def ids_of(outcome: Mapping[str, Any], restarts: Sequence[Notice]) -> list[str]:
+    """Return the id of the promised run, and those of its declared restarts."""
+    return [outcome["run"], *(each.document["run"] for each in restarts)]
 
-    A log of one run that does not name it can be that of the promised run. `VerificationError` for no such run, or several.
+
+def named_runs(ids: Sequence[str], logs: Sequence[str], *, curves: Sequence[str] = ()) -> list[TrackedRun]:
+    """Return the run of each id from the logs; of logs that name no run, each is that of the id in its place.
+
+    `curves` are keys whose history is read. `VerificationError` for a log of another run, or an id without a log.
     """
-    found = [run for run in runs if run.id == outcome["run"]] or [run for run in runs if run.name == outcome["run"]]
-    found = found or [run for run in runs if len(runs) == 1 and not run.is_named]
+    from marin_scaling.run.trackers import read_tracked_runs
+
+    places = [read_tracked_runs(log, curves=curves) for log in logs]
+    for log, place in zip(logs, places, strict=True):
+        if not any({run.id, run.name} & {*ids} for run in place) and [run.is_named for run in place] != [False]:
+            raise _another_run(place, where=log, wanted=joined(ids), count="no run")
+    runs = [run for place in places for run in place]
+    if len(places) == len(runs) == len(ids) and not any(run.is_named or run.name in ids for run in runs):
+        return runs
+    return [_named_run(each, runs, where=joined(logs)) for each in ids]
+
+
+def joined_run(runs: Sequence[TrackedRun]) -> TrackedRun:
+    """Return one run of the logs of its restarts."""
+    return reduce(_continued, runs)
+
+
+def _named_run(name: str, runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
+    """Return the one run with this id, or else name, with all its restarts under one id."""
+    found = [run for run in runs if run.id == name] or [run for run in runs if run.name == name]
     if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(_start_of, found))):
         return _with_restarts(sorted(found, key=_start_of))
+    raise _another_run(runs, where=where, wanted=name, count=f"{len(found)} runs" if found else "no run")
+
+
+def _another_run(runs: Sequence[TrackedRun], *, where: str, wanted: str, count: str) -> VerificationError:
     names = joined(dict.fromkeys(f"{run.name} ({run.id})" if run.id else run.name for run in runs), most=8) or "none"
-    count = f"{len(found)} runs" if found else "no run"
-    raise VerificationError(
-        f"{where} has {count} with the id or name {outcome['run']!r}; its runs: {names}.",
-        why="The statement names the run whose log gives the outcome.",
-        fix="Name the log of that run alone: --log PATH",
+    return VerificationError(
+        f"{where} has {count} with the id or name {wanted}; its runs: {names}.",
+        why="The statement and its signed restarts name the runs whose logs give the outcome.",
+        fix="Name the log of that run alone: --log PATH. If the run continued under another id, sign that before it ends: "
+        "marin-scale registry restart FOLDER --restarted-as ID --from-step N --reason WHY",
     )
 
 
@@ -173,10 +234,11 @@ def _of_another_tracker(run: TrackedRun, outcome: Mapping[str, Any]) -> list[str
     return [f"the log is of the kind {run.kind}, and the tracker {outcome['tracker']} was promised"]
 
 
-def require_tracker(run: TrackedRun, outcome: Mapping[str, Any]) -> None:
-    """Raise `VerificationError` if the run was logged by another tracker than promised."""
-    if faults := _of_another_tracker(run, outcome):
-        raise VerificationError(f"{run.source}: {faults[0]}.", fix="Name the log of the promised tracker: --log PATH")
+def require_tracker(runs: Sequence[TrackedRun], outcome: Mapping[str, Any]) -> None:
+    """Raise `VerificationError` if a run was logged by another tracker than promised."""
+    faults = [f"{run.source}: {fault}." for run in runs for fault in _of_another_tracker(run, outcome)]
+    if faults:
+        raise VerificationError(tuple(faults), fix="Name the log of the promised tracker: --log PATH")
 
 
 def _start_of(run: TrackedRun) -> float:
@@ -192,7 +254,83 @@ def _with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
         metrics={key: value for run in runs for key, value in run.metrics.items()},
         last_steps={key: step for run in runs for key, step in run.last_steps.items()},
         history=[row for run in runs for row in run.history],
+        steps=sorted({step for run in runs for step in run.steps}),
+        first={key: value for run in reversed(runs) for key, value in run.first.items()},
     )
+
+
+def _continued(before: TrackedRun, after: TrackedRun) -> TrackedRun:
+    """Return a run with its restart under another id; the earlier log counts up to the first step of the later one."""
+    cut = after.steps[0] if after.steps else -math.inf
+    kept = {key: step for key, step in before.last_steps.items() if step < cut}
+    return replace(
+        after,
+        started_at=before.started_at,
+        project=after.project if before.project else "",
+        is_named=before.is_named and after.is_named,
+        metrics={**{key: before.metrics[key] for key in kept}, **after.metrics},
+        last_steps={**kept, **after.last_steps},
+        history=[*(row for row in before.history if row[0] < cut), *after.history],
+    )
+
+
+def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the signed reading holds of one of the joined runs."""
+    from marin_scaling.run.tracked_run import LoggedValues
+
+    last, first = LoggedValues(replace(run, config={})), LoggedValues(replace(run, config={}, metrics=run.first))
+    apart = [after - before for before, after in pairwise(run.steps)]
+    return {
+        "run": name,
+        "first_step": run.steps[0] if run.steps else None,
+        "last_step": run.steps[-1] if run.steps else None,
+        "steps_apart": median(apart) if apart else None,
+        "first_tokens": first.number(first.key(tokens_keys(outcome))),
+        "last_tokens": last.number(last.key(tokens_keys(outcome))),
+        "started_at": _text_of(run.started_at),
+    }
+
+
+def _text_of(moment: datetime | None) -> str | None:
+    return None if moment is None else moment_text(moment)
+
+
+def _faults_of_restarts(found: Mapping[str, Any], restarts: Sequence[Notice]) -> Iterator[str]:
+    """Yield faults of joined logs: other ids than declared, gaps, earlier steps than declared, and late notices."""
+    runs, ended = found.get("runs", []), found.get("ended_at")
+    read, declared = [run["run"] for run in runs], [each.document["run"] for each in restarts]
+    if read != [*(each.document["continues"] for each in restarts[:1]), *declared]:
+        yield f"its restarts are {joined(read[1:]) or 'none'}, and {joined(declared) or 'none'} declared"
+        return
+    for (before, after), notice in zip(pairwise(runs), restarts, strict=True):
+        yield from _faults_of_restart(before, after, notice.document, end=runs[-1])
+        given = notice.received_at or notice.at
+        if ended is not None and given > parse_moment(ended):
+            yield f"{notice.name} is late: it was given at {moment_text(given)}, and the run ended at {ended}"
+
+
+def _faults_of_restart(
+    before: Mapping[str, Any], after: Mapping[str, Any], declared: Mapping[str, Any], *, end: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield contradictions of two logs to the declared place where the second continues the first.
+
+    A gap may be 1 % of the run, or the distance of two logged steps.
+    """
+    unit = "tokens" if declared.get("from_step") is None else "step"
+    place, ended, began = declared[f"from_{unit}"], before[f"last_{unit}"], after[f"first_{unit}"]
+    share = max(MOST_TOLERANCE, *((run["steps_apart"] or 0) / (end["last_step"] or math.inf) for run in (before, after)))
+    room = share * (end[f"last_{unit}"] or 0)
+    if began is not None and began < place:
+        yield f"{after['run']} begins at {unit} {began:g}, before {place:g}, from which its notice declares it"
+    if began is not None and began > place + room:
+        yield f"a gap: {after['run']} begins at {unit} {began:g}, and its notice declares it from {place:g}"
+    if ended is not None and ended < place - room:
+        yield f"a gap: {before['run']} ends at {unit} {ended:g}, and {after['run']} continues from {place:g}"
+    starts = [run["started_at"] for run in (before, after)]
+    if before["last_step"] is not None and before["last_step"] >= (end["last_step"] or math.inf):
+        yield f"{before['run']} had finished at step {before['last_step']:g}, so that {after['run']} is another run"
+    if None not in starts and parse_moment(starts[1]) < parse_moment(starts[0]):
+        yield f"{after['run']} began at {starts[1]}, before {before['run']}, which it continues ({starts[0]})"
 
 
 def _own_key(values: LoggedValues, key: str) -> str:
@@ -249,10 +387,8 @@ def _ends_with(key: str, run: TrackedRun) -> bool:
 
 def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement: Statement) -> Iterator[str]:
     """Yield differences of a run in its log from the promise: project, state, tokens, start, and range of the metric."""
-    project, metric = target["outcome"]["project"], statement.predicate["metric"]
-    value, tokens, began = found["value"], found["tokens"], found["started_at"]
-    if found["project_in_log"] and project.rsplit("/", 1)[-1] != found["project_in_log"].rsplit("/", 1)[-1]:
-        yield f"the run is of the project {found['project_in_log']}, and {project} was promised"
+    metric, value, tokens = statement.predicate["metric"], found["value"], found["tokens"]
+    yield from _other_projects(found["project_in_log"], target)
     if found["state"] not in _ENDED and (value is not None or found["state"] == "running"):
         yield f"the run has the state {found['state']}: it has not finished"
     if tokens is not None and value is not None and abs(tokens / target["tokens"] - 1) > MOST_TOLERANCE:
@@ -260,11 +396,18 @@ def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement:
             f"the run has {format_count(tokens)} tokens, and {format_count(target['tokens'])} were promised "
             f"({tokens:.6g}, {target['tokens']:.6g}; {MOST_TOLERANCE:.0%} is allowed)"
         )
-    if began is not None and parse_moment(began) < statement.created_at:
-        yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
+    for began in dict.fromkeys([found["started_at"], *(run["started_at"] for run in found.get("runs", []))]):
+        if began is not None and parse_moment(began) < statement.created_at:
+            yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
     low, high = metric["support"]
     if value is not None and not low < value < high:
         yield f"{value:g} is no {metric['name']}, which lies in {low:g} to {high:g}"
+
+
+def _other_projects(project: str, target: Mapping[str, Any]) -> Iterator[str]:
+    promised = target["outcome"]["project"]
+    if project and promised.rsplit("/", 1)[-1] != project.rsplit("/", 1)[-1]:
+        yield f"the run is of the project {project}, and {promised} was promised"
 
 
 def observation_document(
@@ -296,8 +439,13 @@ def require_may_observe(statement: Statement, principal: str) -> None:
         )
 
 
-def verified_observation(folder: Path, *, statement: Statement, target: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
-    """Return the content of the signed reading in `folder`; `VerificationError` unless it is sound and about this promise."""
+def verified_observation(
+    folder: Path, *, statement: Statement, target: Mapping[str, Any], restarts: Sequence[Notice], trust: Trust
+) -> dict[str, Any]:
+    """Return the content of the signed reading in `folder`; `VerificationError` unless it is sound and about this promise.
+
+    `restarts` are the verified notices of restarts under other ids.
+    """
     place = folder / OBSERVATION_DIR
     path, signature = place / OBSERVATION_NAME, place / OBSERVATION_SIGNATURE_NAME
     files = read_whole(place, names=(OBSERVATION_NAME, OBSERVATION_SIGNATURE_NAME))
@@ -316,6 +464,8 @@ def verified_observation(folder: Path, *, statement: Statement, target: Mapping[
         allowed_signers=trust.allowed_signers,
     )
     _require_promised(document, statement, target, where=str(path), read_at=read_at)
+    for fault in _faults_of_restarts(document, restarts):
+        _refuse(str(path), fault)
     return document
 
 
@@ -324,6 +474,12 @@ def read_observation(folder: Path) -> dict[str, Any]:
     path = folder / OBSERVATION_DIR / OBSERVATION_NAME
     document: dict[str, Any] = load_canonical(read_plain(path), name=str(path))
     return document
+
+
+def ended_at(folder: Path) -> datetime | None:
+    """Return the end of an outside run by its verified reading; None without one, or if its log has no times."""
+    ended = read_observation(folder).get("ended_at") if is_present(folder / OBSERVATION_DIR) else None
+    return None if ended is None else parse_moment(ended)
 
 
 def _require_promised(
@@ -352,12 +508,13 @@ def observation_step(folder: Path, document: Mapping[str, Any], *, unit: str) ->
     value = "diverged" if document["value"] is None else f"{document['value']:.6g} {unit}"
     key = fingerprint_at(folder / OBSERVATION_DIR / OBSERVATION_SIGNATURE_NAME)
     lacking = "".join(f"; {each}" for each in not_checked(document))
-    evidence = f"{value}, read by {document['by']} with {key} from the log of {document['run']}{lacking}"
+    runs = joined(run["run"] for run in document.get("runs", [document]))
+    evidence = f"{value}, read by {document['by']} with {key} from the log of {runs}{lacking}"
     return VerifiedStep(what="observed", evidence=evidence, compared=not lacking)
 
 
 def not_checked(document: Mapping[str, Any]) -> list[str]:
-    """Return in words what the log of a verified reading does not have, so that it was not checked."""
+    """Return in words what the log of a verified reading does not have, so that it was not checked, and repeated steps."""
     known = {
         "project": document["project_in_log"],
         "name of the run": document["is_named_in_log"],
@@ -365,6 +522,21 @@ def not_checked(document: Mapping[str, Any]) -> list[str]:
         "state": document["state"],
         "tokens": document["tokens"],
         "curve": document.get("curve", True),
+        **_known_of_restarts(document),
     }
     names = [name for name, value in known.items() if not value]
-    return [f"not in its log, so not checked: {joined(names)}"] if names else []
+    repeated = [
+        f"{after['run']} repeats from step {after['first_step']:g} what {before['run']} had logged to {before['last_step']:g}"
+        for before, after in pairwise(document.get("runs", []))
+        if (after["first_step"] or 0) < (before["last_step"] or 0)
+    ]
+    return [*([f"not in its log, so not checked: {joined(names)}"] if names else []), *repeated]
+
+
+def _known_of_restarts(document: Mapping[str, Any]) -> dict[str, bool]:
+    """Return whether the logs of a restarted run have what its restarts are compared with; empty for a run under one id."""
+    runs = document.get("runs", [])
+    if not runs:
+        return {}
+    places = [run["first_step"] is not None or run["first_tokens"] is not None for run in runs]
+    return {"steps of each restart": all(places), "end of the run": bool(document.get("ended_at"))}

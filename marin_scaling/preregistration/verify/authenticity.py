@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,8 +14,13 @@ from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_plain
 from marin_scaling.git import restored_by, restoring
-from marin_scaling.preregistration.events.amendment import Amendment, amendment_steps, verified_amendments
-from marin_scaling.preregistration.events.notice import Notice, notice_steps, verified_notices
+from marin_scaling.preregistration.events.amendment import (
+    Amendment,
+    amendment_steps,
+    conditional_forecasts,
+    verified_amendments,
+)
+from marin_scaling.preregistration.events.notice import Notice, notice_steps, restarts_of, verified_notices
 from marin_scaling.preregistration.events.observation import observation_step, verified_observation
 from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
 from marin_scaling.preregistration.events.timestamp import stamp_step, stamped_at
@@ -243,6 +248,11 @@ class Verified(OpenedRegistration):
     amendments: tuple[Amendment, ...]
     outcome: Mapping[str, Any] | None
 
+    @property
+    def later_forecasts(self) -> list[Amendment]:
+        """Later forecasts of the same run: the amendments, then those of notices, which are conditional on a deviation."""
+        return [*self.amendments, *conditional_forecasts(self.notices, statement=self.statement)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedSeal:
@@ -300,15 +310,14 @@ def _verified(opened: OpenedRegistration, *, trust: Trust, runs_dir: Path | None
         _binding_step(opened),
     ]
     steps += [_ladder_step(opened, runs_dir=runs_dir)] if runs_dir is not None else []
-    outcome = _outcome_of(opened)
+    outcome, notices = _outcome_of(opened), verified_notices(folder, statement=statement, trust=trust)
     if statement.is_outside:
-        steps += _observation_steps(opened, outcome, trust=trust)
+        steps += _observation_steps(opened, outcome, notices=notices, trust=trust)
     elif outcome is not None:
         steps.append(_outcome_step(opened, outcome, runs_dir=runs_dir))
     if stamped:
         require_registrant_at(folder, allowed_signers=signers, at=min(stamped))
     steps += stamp_step(folder, moments=stamped, roots=roots)
-    notices = verified_notices(folder, statement=statement, trust=trust)
     target = opened.subjects["target.json"]
     amendments = verified_amendments(folder, statement=statement, target=target, notices=notices, trust=trust)
     steps += [*amendment_steps(amendments, folder=folder, runs_dir=runs_dir), *notice_steps(notices, folder=folder)]
@@ -442,7 +451,9 @@ def _outcome_of(opened: OpenedRegistration) -> dict[str, Any] | None:
     return read_outcome(raw, statement=opened.statement, run=opened.run_digest, name=name)
 
 
-def _observation_steps(opened: OpenedRegistration, outcome: Mapping[str, Any] | None, *, trust: Trust) -> list[VerifiedStep]:
+def _observation_steps(
+    opened: OpenedRegistration, outcome: Mapping[str, Any] | None, *, notices: Sequence[Notice], trust: Trust
+) -> list[VerifiedStep]:
     """Check the signed reading of an outside run's log, and that the outcome follows from it; no step before the outcome."""
     folder = opened.folder
     if outcome is None:
@@ -453,7 +464,8 @@ def _observation_steps(opened: OpenedRegistration, outcome: Mapping[str, Any] | 
             fix=_RESTORE,
         )
     target = opened.subjects["target.json"]
-    observed = verified_observation(folder, statement=opened.statement, target=target, trust=trust)
+    restarts = restarts_of(notices)
+    observed = verified_observation(folder, statement=opened.statement, target=target, restarts=restarts, trust=trust)
     found = sha256_hex(read_plain(folder / OBSERVATION_DIR / OBSERVATION_NAME))
     for key, expected in (("value", observed["value"]), ("record_sha256", found)):
         if outcome[key] != expected:

@@ -44,9 +44,11 @@ from marin_scaling.preregistration.log import (
 )
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.registry import (
+    claimant,
     identity,
     is_outside_target,
     is_withdrawn_unrun,
+    outside_runs,
     read_registration,
     registration_folders,
     signers_path,
@@ -224,6 +226,7 @@ def require_whole(registry_dir: Path, *, log: Log) -> None:
     _require_past(log.entries, log_file=log_path(registry_dir))
     folders = registration_folders(registry_dir)
     _require_one_for_each_target(folders, log=log)
+    _require_own_runs(folders)
     there = {folder.name for folder in folders}
     for entry in log.entries:
         if entry.id not in there:
@@ -260,6 +263,18 @@ def _require_one_for_each_target(folders: Sequence[Path], *, log: Log) -> None:
                 _require_before_outcome(first, folder, log=log)
                 _require_before_outcome(folder, first, log=log)
         earlier.append(folder)
+
+
+def _require_own_runs(folders: Sequence[Path]) -> None:
+    """Refuse a restart of an outside run under the id of a run whose outcome another forecast reads."""
+    for folder in folders:
+        promised, *restarts = outside_runs(folder) or [""]
+        for run in restarts:
+            if other := claimant(folder.parent, run=run, promised=promised):
+                refuse(
+                    f"{folder} declares its restart as the run {run.partition(': ')[2]}, whose outcome {other} reads",
+                    fix="Remove the notice or the forecast that came later: one run cannot answer forecasts of two runs.",
+                )
 
 
 def _require_before_outcome(known: Path, folder: Path, *, log: Log) -> None:

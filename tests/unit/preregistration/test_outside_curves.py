@@ -15,6 +15,7 @@ from outside_factory import (
     TOKENS,
     register_outside,
     register_with_curves,
+    restart,
     shape,
     write_curve_log,
     write_curves,
@@ -298,3 +299,15 @@ def test_the_text_of_a_trainer_is_followed(root: Path, tracker: str, key: str, t
     assert len(found.marks) == marks
     assert all(inside for _, inside in found.marks.values())
     assert found.verdict == "on forecast"
+
+
+def test_a_run_restarted_under_another_id_is_followed_across_both_logs(root: Path, folder: Path) -> None:
+    """The restart is declared from the middle of the run; what the first log has from after it does not count."""
+    restart(folder, from_step=1001)
+    lines = write_curve_log(root, done=0.75).read_text().splitlines()
+    head, before, after = lines[0], lines[1:21], [line.replace(RUN, "hero-1b") for line in lines[21:]]
+    (root / "a.csv").write_text("\n".join([head, *before, f"{RUN},1050,9.9,{TOKENS * 0.525}"]) + "\n")
+    (root / "b.csv").write_text("\n".join([head, *after]) + "\n")
+    found = follow(folder, root / "a.csv", root / "b.csv")
+    assert (found.fraction, len(found.marks)) == (0.75, 15)
+    assert all(inside for _, inside in found.marks.values())

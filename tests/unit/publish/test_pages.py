@@ -111,10 +111,10 @@ def test_a_run_that_left_its_recipe_is_shown_as_that(tmp_path, registration):
     said = {"principal": PRINCIPAL, "at": at, "reason": "other clipping", "from_step": 80}
     give_notice(registration.folder, "deviate", key=signing_key(), **said)
     write_down(registration.folder.parent, at=at)
-    assert "from step 80: other clipping" in against(page(tmp_path, PAGE))
+    assert "from step 80 (signed 2026-11-21): other clipping" in against(page(tmp_path, PAGE))
     check(tmp_path, registration)
     shown = page(tmp_path, PAGE)
-    assert "from step 80: other clipping" in against(shown)
+    assert "from step 80 (signed 2026-11-21): other clipping" in against(shown)
     assert "00Z: from step 80: other clipping" in html.unescape(shown)
     index = page(tmp_path, "index.md")
     assert states(index) == ["held"]
