@@ -382,6 +382,15 @@ class Promise(Part):
     related_runs_seen: tuple[str, ...] = ()
     """Losses that you have seen of runs near the target; `[none]` if there are none, since an empty list counts as missing."""
 
+    @field_validator("assumptions", mode="before")
+    @classmethod
+    def _with_keys(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple) or any(isinstance(each, str) for each in value):
+            raise ValueError(
+                "must be a list of text and if_false, as in [{text: the data mix stays, if_false: the loss is higher}]"
+            )
+        return value
+
     @property
     def left_out(self) -> list[str]:
         """Names of empty keys without a default, which a reader will ask for."""

@@ -53,6 +53,13 @@ def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new:
     assert "tiny.yaml" in caught.value.what
 
 
+@pytest.mark.parametrize("wrong", ["the data stay", "[the data stay]", "{text: the data stay}"])
+def test_wrong_assumptions_are_answered_with_their_keys(tmp_path: Path, wrong: str) -> None:
+    """A sentence, a list of sentences, and a mapping outside of a list."""
+    with pytest.raises(LadderFileError, match=r"line 8: promise\.assumptions: .*text.*if_false"):
+        read_ladder_file(write(tmp_path, GOOD.rstrip() + f"\npromise:\n  assumptions: {wrong}\n"))
+
+
 def test_of_many_faults_an_unknown_key_is_named_first(tmp_path: Path) -> None:
     """Wrong values before it in the file do not hide it."""
     bad = "".join(f"  - {{budget_flops: -{number}, hidden_dims: [8]}}\n" for number in range(1, 20))
