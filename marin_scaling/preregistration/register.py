@@ -114,6 +114,9 @@ class Registration:
     added_signer: str | None = None
     """Message about the line added to allowed_signers; None if the key was listed already."""
 
+    def __repr__(self) -> str:
+        return f"Registration({self.folder}, by {self.statement.predicate['registrant']}, sha256 {self.statement.sha256})"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:

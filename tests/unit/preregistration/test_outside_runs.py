@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from one_page import page
 from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_key, write_log
 from typer.testing import CliRunner
 
@@ -22,9 +23,11 @@ from marin_scaling.errors import (
     UsageError,
     VerificationError,
 )
+from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.outcome import State
-from marin_scaling.preregistration.outside import preregister_table, record_outcome
+from marin_scaling.preregistration.outside import forecast_outside, preregister_table, read_target_file, record_outcome
 from marin_scaling.preregistration.preregister import sign_notice
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verification import verify, verify_registry
@@ -342,6 +345,14 @@ def test_all_faults_of_a_target_file_are_named_at_once(root: Path) -> None:
     with pytest.raises(LadderFileError) as refusal:
         register()
     assert all(name in str(refusal.value) for name in ("params", "trainer", "colour"))
+
+
+def test_a_registration_is_shown_in_one_line(root: Path, folder: Path) -> None:
+    """Its folder, its registrant and its digest; not its bytes."""
+    statement = read_registration(folder)
+    shown = repr(Registration(folder=folder, statement=statement, target=None))
+    assert all(fact in shown for fact in (str(folder), PRINCIPAL, statement.sha256))
+    assert len(shown) < len(str(folder)) + 150
 
 
 def test_a_table_elsewhere_is_refused(root: Path) -> None:
