@@ -160,6 +160,7 @@ def preregister_table(
     file's digest. `key`, `signer` and `slug` are as in `ms.preregister`. `RunTableError` for a bad table or a
     size that contradicts its FLOPs; `UsageError`, `StatementError` or `SigningError` if the forecast cannot be registered.
     """
+    _require_files(table, target)
     wanted, registry = target if isinstance(target, TargetFile) else read_target_file(Path(target)), Path(registry)
     principal = registrant_of(wanted, registry=registry, signer=signer, on_message=on_message)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
@@ -168,6 +169,20 @@ def preregister_table(
     signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or wanted.name)
     rule = f"all runs of {Path(table).as_posix()} as read with the signed choices, except those listed as excluded"
     return register_evidence(evidence, signing, promise=wanted.promise, ladder_rule=rule, on_message=on_message)
+
+
+def _require_files(table: object, target: object) -> None:
+    """Raise `UsageError` for a table or target that is not named by its path."""
+    for name, value, how in (
+        ("table", table, 'frame.to_csv("runs.csv", index=False), then name "runs.csv"'),
+        ("target", target, 'Write its keys to a YAML file, then name the file: "target.yaml"'),
+    ):
+        if not isinstance(value, str | Path | TargetFile):
+            raise UsageError(
+                f"{name} is a {type(value).__name__}, and the path of a file is needed.",
+                why="The signature covers the table by the digest of its file, so that others can read both files again.",
+                fix=how,
+            )
 
 
 def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_message: OnMessage = print) -> str:

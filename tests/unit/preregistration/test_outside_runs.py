@@ -347,6 +347,14 @@ def test_all_faults_of_a_target_file_are_named_at_once(root: Path) -> None:
     assert all(name in str(refusal.value) for name in ("params", "trainer", "colour"))
 
 
+@pytest.mark.parametrize("files", [(pd.DataFrame({"loss": [2.5]}), "hero.yaml"), ("runs.csv", {"name": "hero"})])
+def test_a_table_or_target_that_is_no_file_is_refused(root: Path, files: tuple) -> None:
+    """The error names its type."""
+    with pytest.raises(UsageError) as refusal:
+        preregister_table(*files, key="key", signer=PRINCIPAL, on_message=lambda _: None)
+    assert any(f" {type(each).__name__}," in str(refusal.value) for each in files if not isinstance(each, str))
+
+
 def test_a_registration_is_shown_in_one_line(root: Path, folder: Path) -> None:
     """Its folder, its registrant and its digest; not its bytes."""
     statement = read_registration(folder)
