@@ -20,6 +20,7 @@ from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_col
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
+from marin_scaling.printable import joined
 from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_flops, unit_of
 
@@ -437,6 +438,15 @@ class SensitivityRow:
     choice: str
     median: float | None
     why_none: str = ""
+
+
+def choices_outside(rows: Sequence[Mapping[str, Any]], quantiles: Mapping[float, float]) -> str:
+    """Return a sentence that names the choices whose medians lie outside a forecast's 90 % interval, "" if none does."""
+    low, high = quantiles[0.05], quantiles[0.95]
+    known = [row for row in rows if row["median"] is not None]
+    outside = [f"{row['choice']}: {row['median']:.4f}" for row in known if not low <= row["median"] <= high]
+    listed = f"lie outside its 90 % interval [{low:.4f}, {high:.4f}]: {joined(outside, separator='; ')}"
+    return f"{len(outside)} of {len(known)} alternative fits {listed}" if outside else ""
 
 
 def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:

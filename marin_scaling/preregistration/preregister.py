@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
 from pathlib import Path
@@ -38,7 +38,7 @@ from marin_scaling.preregistration.signing.keys import NoSigningKeyError, Signin
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
-from marin_scaling.printable import joined
+from marin_scaling.printable import joined, wrapped
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
@@ -304,7 +304,6 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.ladder.plan import plan_target
-    from marin_scaling.printable import wrapped
     from marin_scaling.recipe.find import find_recipe
     from marin_scaling.recipe.report import recipe_document
     from marin_scaling.run.plan import target_spec
@@ -448,13 +447,15 @@ def documented(
     result: FitResult, tested: Backtest, *, target: Target, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
     """Print the forecast of a run with its sensitivity; return its document and equally likely losses."""
-    from marin_scaling.forecast.forecast import forecast_runs, samples_of, sensitivity
+    from marin_scaling.forecast.forecast import choices_outside, forecast_runs, samples_of, sensitivity
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
     (prediction,) = forecast_runs(result, [target])
     on_message(forecast_text(result, [prediction], tested) + "\n")
     hangs_on = sensitivity(result, prediction)
     on_message(sensitivity_text(hangs_on, flops=target.flops) + "\n")
+    if outside := choices_outside([*map(asdict, hangs_on)], prediction.quantiles):
+        on_message(wrapped(f"warning: {outside}") + "\n")
     document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)
     return document, samples_of(result, target).tolist()
 

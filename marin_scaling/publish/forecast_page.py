@@ -13,6 +13,7 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitResult, FitStatus
+from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
@@ -172,8 +173,8 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     skill = ((outcome or {}).get("baseline") or {}).get("skill")
     if skill is not None and skill < 0:
         yield f"A line through the best run of each budget was closer (skill {skill:+.2f})."
-    if authentic.statement.is_outside:
-        yield "Its run is tracked: another trainer's run, named in advance. A signed reading of its log gives the outcome."
+    if outside := choices_outside(authentic.statement.predicate["forecast"]["sensitivity"], quantiles):
+        yield outside
     if authentic.claimed:
         yield "The outcome is claimed: the record of its run is not in this repository."
     yield from (f"{sentence(each)}." for each in authentic.reserved)

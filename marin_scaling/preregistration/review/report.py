@@ -13,6 +13,7 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
+from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.limits import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED
 from marin_scaling.markdown import cell, preformatted, table, without_root
 from marin_scaling.markdown import escape as markdown_escape
@@ -161,12 +162,9 @@ def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def of_other_choices(statement: Statement) -> Iterator[str]:
     """Yield medians of alternative fits that lie outside of the interval."""
-    low, high = statement.quantiles[0.05], statement.quantiles[0.95]
-    choices = [row for row in statement.predicate["forecast"]["sensitivity"] if row["median"] is not None]
-    outside = [row for row in choices if not low <= row["median"] <= high]
-    if outside:
-        listed = joined((f"{row['choice']}: {row['median']:.4f}" for row in outside), separator="; ")
-        yield f"**{len(outside)} of {len(choices)} alternative fits lie outside its 90 % interval**: {escape(listed)}"
+    if outside := choices_outside(statement.predicate["forecast"]["sensitivity"], statement.quantiles):
+        fact, _, listed = outside.partition(": ")
+        yield f"**{fact}**: {escape(listed)}"
 
 
 def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:

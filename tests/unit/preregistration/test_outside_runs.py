@@ -347,6 +347,19 @@ def test_all_faults_of_a_target_file_are_named_at_once(root: Path) -> None:
     assert all(name in str(refusal.value) for name in ("params", "trainer", "colour"))
 
 
+def test_choices_outside_the_interval_are_named_before_signing(root: Path) -> None:
+    """Each with its median, beside the ends of the interval."""
+    said: list[str] = []
+    evidence = forecast_outside("runs.csv", read_target_file(Path("hero.yaml")), on_message=said.append)
+    (found,) = evidence.forecast["predictions"]
+    low, high = (found["quantiles"][level] for level in ("0.05", "0.95"))
+    outside = [row for row in found["sensitivity"] if row["median"] is not None and not low <= row["median"] <= high]
+    assert outside
+    flat = [" ".join(each.split()) for each in said if each.startswith("warning: ")]
+    (warning,) = [each for each in flat if f"{low:.4f}, {high:.4f}" in each]
+    assert all(f"{row['choice']}: {row['median']:.4f}" in warning for row in outside)
+
+
 @pytest.mark.parametrize("files", [(pd.DataFrame({"loss": [2.5]}), "hero.yaml"), ("runs.csv", {"name": "hero"})])
 def test_a_table_or_target_that_is_no_file_is_refused(root: Path, files: tuple) -> None:
     """The error names its type."""
