@@ -143,6 +143,7 @@ def forecast_page(
         explanations=explanations,
         so_far="" if authentic.outcome or authentic.ended else _so_far(root, folder, signed=authentic.statement.quantiles),
         steps=_steps(authentic.steps, root),
+        assurance=ASSURANCE["tracked"] if found.statement.is_outside else "",
         other_choices=_without_heading(doubts_section(authentic.statement)),
         in_words=_without_heading(promise_section(authentic.statement)),
         amended_rows=_amended_rows(authentic),
@@ -185,7 +186,8 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     yield from (sentence(each) for each in authentic.said if each != FitStatus.USABLE.value)
     seen = authentic.statement.predicate["knowledge"]["relatedRunsSeen"]
     yield from (f"Related run known before: {each}" for each in seen if each != "none")
-    yield from (f"Not compared: {step.what}: {step.evidence}" for step in authentic.steps if not step.compared)
+    unchecked = [step for step in authentic.steps if not step.compared]
+    yield from (f"Not compared: {step.what}: {step.evidence.removeprefix('tracked: ')}" for step in unchecked)
 
 
 def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
@@ -204,7 +206,6 @@ def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
     outcome, described = target["outcome"], predicate["recipe"]["described"]
     source = f"{outcome['key']} of the run {outcome['run']} in {outcome['project']} ({outcome['tracker']})"
     return [
-        ["assurance", ASSURANCE["tracked"]],
         *rows,
         ["evaluation", target["evaluation"]["described"]],
         ["data", target["data"]["source"]],

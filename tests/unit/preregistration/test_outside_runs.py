@@ -376,6 +376,13 @@ def test_a_registration_is_shown_in_one_line(root: Path, folder: Path) -> None:
     assert len(shown) < len(str(folder)) + 150
 
 
+def test_the_page_states_the_assurance_once(root: Path, folder: Path) -> None:
+    """With its meaning; the other mention is the evidence of `verify`."""
+    text = page(root, f"preregistrations/{folder.name}.md")
+    assert text.count("tracked") == 1 + sum("tracked" in step.evidence for step in verify(folder).steps)
+    assert ASSURANCE["tracked"] in text
+
+
 def test_a_table_elsewhere_is_refused(root: Path) -> None:
     """Others could not find it by its path."""
     with pytest.raises(UsageError):
