@@ -35,6 +35,7 @@ from marin_scaling.preregistration.registry import REGISTRY, registration_folder
 from marin_scaling.preregistration.review.trust_changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, SigningKey, find_principal, find_signing_key
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
@@ -185,7 +186,8 @@ def _unknown(key: str, name: str, *, path: Path, listed: Collection[str]) -> str
     near = [each for each in listed if _is_near(name, each)]
     meant = f"; did you mean {near[0]}?" if near else ""
     task = "cannot sign the outcome" if key == "resolver" else "cannot sign the forecast"
-    return f"warning: promise.{key}: {name} has no key in {path} and {task} until a line is added{meant}"
+    line = f'{name} namespaces="{NAMESPACE}" PUBLIC_KEY'
+    return wrapped(f"warning: promise.{key}: {name} has no key in {path} and {task} until this line is added: {line}{meant}")
 
 
 def _is_near(name: str, other: str) -> bool:
