@@ -386,7 +386,7 @@ def _tested_text(tested: Backtest | None) -> str:
     if tested is None or not tested.points:
         return ""
     row = summarise(tested.points, nearest=LEAST_FACTOR, farthest=math.inf)
-    held = f"{round(row.inside_90 * row.count)} of {row.count} runs in their 90 % intervals"
+    held = f"{round(row.inside_90 * row.count)} of {row.count} forecasts held the loss in their 90 % intervals"
     return wrapped(
         f"back-test: each budget forecast from the smaller ones, {held}, median error {row.median_absolute_error:.2%}"
     )

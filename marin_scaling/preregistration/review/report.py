@@ -150,13 +150,13 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
 
 
 def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the distances at which the backtest's 90 % intervals held at most half of the larger runs."""
+    """Yield the distances at which the backtest's 90 % intervals held at most half of the losses."""
     for row in rows:
         if row["inside90"] <= _HALF:
             direction = "high" if row["bias"] > 0 else "low"
             yield (
-                f"**its backtest missed**: of {row['count']} runs at {row['nearest']:g}x and more beyond the fitted ones, "
-                f"{row['inside90']:.0%} lay in their 90 % intervals; the forecasts were {abs(row['bias']):.1%} too {direction}"
+                f"**its backtest missed**: of {row['count']} forecasts at {row['nearest']:g}x and more beyond the fitted runs, "
+                f"{row['inside90']:.0%} held the loss in their 90 % intervals; they were {abs(row['bias']):.1%} too {direction}"
             )
 
 

@@ -251,7 +251,7 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("inside", "facts"),
-    [(0.51, []), (0.5, ["8 runs", "3x and more", "50% lay in their 90 %", "2.3% too high"])],
+    [(0.51, []), (0.5, ["8 forecasts", "3x and more", "50%", "90 %", "2.3% too high"])],
 )
 def test_a_backtest_that_missed_half_of_its_runs_is_a_warning(inside: float, facts: list[str]) -> None:
     """With how many runs, how far, and to which side: the forecast comes from the same law."""
