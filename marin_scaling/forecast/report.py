@@ -366,8 +366,9 @@ def _price_text(forecast: Forecast, result: FitResult) -> str:
     if not result.allocation.identified:
         return f"FLOPs are {own:.3g} N D, {counted}; no run is at another ratio, so the optimum N* is not identified"
     best, above = format_count(result.allocation.params_at(forecast.flops)), above_optimum(result, forecast)
-    loses = "" if above is None else f", whose loss is {abs(above):.2%} {'lower' if above > 0 else 'higher'} by the law"
-    return f"FLOPs are {own:.3g} N D, {counted}; the optimum for them is N* {best}{loses}"
+    side = "" if above is None else f"{abs(above):.2%} {'above' if above > 0 else 'below'}"
+    compared = side and f". By the law, this size's loss is {side} N*'s"
+    return f"FLOPs are {own:.3g} N D, {counted}; the optimum for them is N* {best}{compared}"
 
 
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:

@@ -225,3 +225,13 @@ def test_the_back_test_counts_forecasts_and_not_runs(delphi):
     inside = sum(point.inside(0.05, 0.95) for point in tested.points)
     assert f"{inside} of {len(tested.points)} forecasts" in forecast_text(result, forecasts, tested)
     assert len({point.run for point in tested.points}) < len(tested.points)
+
+
+@pytest.mark.parametrize("times", [0.25, 4])
+def test_the_loss_of_a_given_size_is_compared_with_that_of_the_optimum(delphi, times):
+    """By the law, at the same FLOPs: away from the optimum it is above."""
+    result, (_, ahead) = delphi
+    given = forecast(result, flops=ahead.flops, params=ahead.params * times, tokens=ahead.tokens / times)
+    above = above_optimum(result, given)
+    assert above > 0
+    assert f"this size's loss is {above:.2%} above N*'s" in " ".join(forecast_text(result, [given]).split())
