@@ -156,7 +156,7 @@ def test_runs_that_differ_in_epochs_are_no_sweep():
 def test_the_command_and_the_document_name_effective_tokens(tmp_path):
     """Runs that repeat data, their least share, and the target's epochs; without a budget the option is refused."""
     grid().to_csv(tmp_path / "runs.csv", index=False)
-    arguments = ["fit", str(tmp_path / "runs.csv"), "--predict", "1e21", "--unique-tokens", "5e9"]
+    arguments = ["fit", str(tmp_path / "runs.csv"), "--predict", "1e21", "--unique-tokens", "5B"]
     printed = CliRunner().invoke(app, arguments).stdout
     assert "effective tokens: 25 runs repeat data" in printed
     assert "epochs of 5.00B unique tokens" in printed
