@@ -61,7 +61,7 @@ from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
-from marin_scaling.printable import joined
+from marin_scaling.printable import joined, wrapped
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
@@ -204,7 +204,8 @@ def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_
     for warning in unknown_people(target.promise, registry=registry, principal=principal):
         on_message(warning)
     if target.promise.void_if and target.promise.resolver in (None, principal):
-        on_message("warning: promise.void_if has no effect: only a promise.resolver who is someone else can void a forecast")
+        ours = "only a promise.resolver who is someone else can void a forecast"
+        on_message(wrapped(f"warning: promise.void_if has no effect: {ours}"))
     return principal
 
 
@@ -219,7 +220,6 @@ def forecast_outside(
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
-    from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
 
     promised, source = target.target(), _source(Path(table), choices)
