@@ -176,6 +176,11 @@ def terminal_below(stream: TextIO) -> TextIO:
 
 
 TABLE_WIDTH = 80
+_COPIED = re.compile(
+    r"(?:\b(?:marin-scale|git|pip|ssh-keygen|chown|rm) |\S+ namespaces=)(?:'[^']*'|[^'])*?(?=[.;,:)]+ | \(|[.;,)]*$)"
+    r"|--[a-z-]+ (?:'[^']*'|[^\s']+)"
+)
+"""Commands, options and lines of `allowed_signers` that readers copy."""
 
 
 def terminal_width() -> int:
@@ -193,7 +198,7 @@ def wrapped(text: str, indent: str = "", *, hang: int = 2, width: int = TABLE_WI
         _COPIED.sub(lambda match: match[0].replace(" ", "\0"), text),
         width=width,
         initial_indent=indent,
-        subsequent_indent=indent + "  ",
+        subsequent_indent=indent + " " * hang,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -151,7 +151,7 @@ def _require_budget(budgets: list[float], options: dict[str, float | None]) -> N
     for option, tokens in options.items():
         if tokens is not None and not budgets:
             raise UsageError(
-                f"{option} {tokens:g} is for the runs of --predict, and none is given.",
+                f"{option} {format_number(tokens)} is for the runs of --predict, and none is given.",
                 fix="Add --predict FLOPS."
                 + (" Rows of --predict-runs may have a column epochs or unique_tokens." if option == "--unique-tokens" else ""),
             )

@@ -63,6 +63,7 @@ from marin_scaling.preregistration.verify.authenticity import Verified, verify_f
 from marin_scaling.preregistration.verify.rules import policy_steps
 from marin_scaling.printable import joined, wrapped
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
+from marin_scaling.units import format_flops, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
 
@@ -270,8 +271,9 @@ def _doubts_of_flops(target: TargetFile, *, cost: float) -> list[str]:
 
     ratio, active = target.flops / cost, target.active_params or target.params
     said = (
-        f"flops of {target.name} is {target.flops:.3g}; by the table, {active:.3g} active parameters and {target.tokens:.3g} "
-        f"tokens cost {cost:.3g}"
+        f"flops of {target.name} is {format_flops(target.flops)}; by the table, {format_number(active, 3)} active parameters "
+        f"and {format_number(target.tokens, 3)} "
+        f"tokens cost {format_number(cost, 3)}"
     )
     if not 1 / OFF_COST <= ratio <= OFF_COST:
         raise StatementError(

@@ -44,7 +44,7 @@ from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import is_finished, read_runs, run_folder
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_count, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -472,5 +472,5 @@ def unsaid(promise: Promise, *, of: str) -> list[str]:
 def _target_line(target: RunSpec) -> str:
     return (
         f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
-        f"{format_count(target.trained_tokens)} tokens, {target.flops:.5g} FLOPs, the width nearest to N*"
+        f"{format_count(target.trained_tokens)} tokens, {format_number(target.flops, 5)} FLOPs, the width nearest to N*"
     )

@@ -36,7 +36,7 @@ from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.store import StoredRun, is_finished, read_run, read_runs, run_folder
-from marin_scaling.units import counted, format_count, format_flops
+from marin_scaling.units import counted, format_count, format_flops, format_number
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     bands = sorted(authentic.statement.predicate["forecast"]["bands"].items())
     intervals = [[f"{width} % interval", f"{quantiles[low]:.4f} to {quantiles[high]:.4f}"] for width, low, high in _INTERVALS]
     halves = [[f"half-width from {name}", "not estimated" if value is None else f"{value:.4f}"] for name, value in bands]
-    named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
+    named = [f"{cell(name)} = {format_number(value)}" for name, value in sorted(fit["parameters"].items())]
     basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
     return {
         **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "amended")},

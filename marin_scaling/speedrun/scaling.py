@@ -17,6 +17,7 @@ from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs
 from marin_scaling.run.table import RunTable, table_of_frame
 from marin_scaling.speedrun.submission import Submission
+from marin_scaling.units import format_flops, format_number
 
 FEWEST_SIZES = 4
 """One more than the parameters of a frontier law."""
@@ -96,7 +97,7 @@ def _too_little(ordered: Sequence[Submission], *, flops: float) -> str:
     if decades < LEAST_DECADES:
         return f"the runs span {decades:.2f} decades of model FLOPs; a fit needs {LEAST_DECADES}"
     if flops <= dearest:
-        return f"the largest run has {dearest:.3g} model FLOPs, not below the track's {flops:.3g}"
+        return f"the largest run has {format_number(dearest, 3)} model FLOPs, not below the track's {format_flops(flops)}"
     return ""
 
 

@@ -39,7 +39,7 @@ from marin_scaling.preregistration.track_record import KnownForecasts, record_te
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.printable import joined, shortened
 from marin_scaling.run.store import is_finished
-from marin_scaling.units import counted, format_flops
+from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 _FAR = 100  # published practice went 333x beyond its ladder
@@ -180,7 +180,7 @@ def measured_table(statement: Statement) -> str:
     """Return a table of the promised run, its metric, and the fitted runs."""
     predicate = statement.predicate
     run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate["recipe"]
-    cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
+    cost = f"{format_number(run['flops'], 4)} FLOPs ({run['flopsConvention']})"
     active = "" if run["paramsActive"] == run["paramsTotal"] else f" ({run['paramsActive']:,} active)"
     protocol = {name: value for name, value in metric["protocol"].items() if name != "metric"}
     rows = {

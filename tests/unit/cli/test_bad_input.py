@@ -54,7 +54,7 @@ LADDER_FAULTS = {
     "target not larger": (
         ": 1.2e12}",
         ": 2.4e11}",
-        "line 8: target: its budget_flops 2.4e+11",
+        "line 8: target: its budget_flops 2.4e11",
     ),
     "text in a number": ("6e10", "many", "line 5: rungs.1.budget_flops: input should be a valid number"),
     "no number": ("6e10", ".nan", "line 5: rungs.1.budget_flops: input should be a finite number"),
@@ -134,7 +134,7 @@ def test_a_ladder_that_is_not_trained_is_not_forecast(tmp_path):
         ("loss", "nan", "holds nan"),
         ("loss", "inf", "holds inf"),
         ("flops", "0", "holds 0; it must be above zero"),
-        ("flops", "-1e18", "holds -1e+18; it must be above zero"),
+        ("flops", "-1e18", "holds -1e18; it must be above zero"),
         ("tokens", "", "is empty"),
         ("tokens", "5_0", "holds '5_0', which is not a number"),
     ],

@@ -128,7 +128,7 @@ def test_enough_unique_tokens_change_no_number():
 def test_a_law_of_optima_refuses_a_limited_optimum():
     """It knows no other sizes."""
     result = fit(table_of_frame(grid().iloc[:25]), law="isoflop-frontier")
-    with pytest.raises(FitRefused, match="1e\\+08 unique tokens"):
+    with pytest.raises(FitRefused, match="1e8 unique tokens"):
         forecast(result, flops=1e21, unique_tokens=1e8)
 
 
@@ -167,7 +167,7 @@ def test_the_command_and_the_document_name_effective_tokens(tmp_path):
     assert prediction["effective_tokens"] < prediction["tokens"]
     refused = CliRunner().invoke(app, ["fit", str(DELPHI), "--unique-tokens", "5e9"])
     assert isinstance(refused.exception, UsageError)
-    assert "5e+09" in str(refused.exception)
+    assert "5e9" in str(refused.exception)
 
 
 @pytest.mark.parametrize("limited", [True, False])

@@ -33,6 +33,7 @@ from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.printable import TABLE_WIDTH
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.units import format_number
 
 FIRST = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")
@@ -221,7 +222,8 @@ def test_what_is_promised_stands_before_how_it_was_got(root: Path) -> None:
     promised = read_registration(SECOND).predicate["targetRun"]
     said = review().stdout.partition("### Promised run")[2].partition("###")[0]
     for row in (
-        f"| size | {promised['paramsTotal']:,} parameters, {promised['tokens']:,} tokens, {promised['flops']:.6g} FLOPs",
+        f"| size | {promised['paramsTotal']:,} parameters, {promised['tokens']:,} tokens, "
+        f"{format_number(promised['flops'], 4)} FLOPs",
         "| metric | bits_per_byte in bits/byte; ",
         "| weights | ",
         "| text | digest ",
