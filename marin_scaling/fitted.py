@@ -21,7 +21,7 @@ from marin_scaling.forecast.next_runs import SizeForInference, size_for_inferenc
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
-from marin_scaling.units import parse_flops
+from marin_scaling.units import format_flops, format_number, parse_flops
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,8 +135,8 @@ class Forecasts:
         found = [each for each in self.forecasts if math.isclose(each.flops, wanted, rel_tol=1e-9)]
         if not found:
             raise UsageError(
-                f"No forecast at {wanted:g} FLOPs.",
-                fix=f"Choose one of {', '.join(f'{each.flops:g}' for each in self.forecasts)}.",
+                f"No forecast at {format_number(wanted)} FLOPs.",
+                fix=f"Choose one of {', '.join(format_number(each.flops) for each in self.forecasts)}.",
             )
         return found[0]
 
@@ -246,7 +246,8 @@ class Fit:
         [target] = target_runs(self.result, _wanted([(params, tokens)]))
         if not 1 / _SAME_FLOPS <= flops / target.flops <= _SAME_FLOPS:
             raise UsageError(
-                f"{params:g} parameters on {tokens:g} tokens cost {target.flops:.3g} FLOPs, but {flops:.3g} were given.",
+                f"{format_number(params)} parameters on {format_number(tokens)} tokens cost {format_flops(target.flops)} "
+                f"FLOPs, but {format_flops(flops)} were given.",
                 why="FLOPs follow from params and tokens by the convention of the fitted table.",
                 fix="Leave one out: fit.predict takes params and tokens, fit.forecast takes FLOPs.",
             )

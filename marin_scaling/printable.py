@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shutil
 import sys
 import textwrap
 import unicodedata
@@ -175,19 +176,41 @@ def terminal_below(stream: TextIO) -> TextIO:
 
 
 TABLE_WIDTH = 80
+_COPIED = re.compile(
+    r"(?:\b(?:marin-scale|git|pip|ssh-keygen|chown|rm) |\S+ namespaces=)(?:'[^']*'|[^'])*?(?=[.;,:)]+ | \(|[.;,)]*$)"
+    r"|--[a-z-]+ (?:'[^']*'|[^\s']+)"
+)
+"""Commands, options and lines of `allowed_signers` that readers copy."""
 
 
-def wrapped(text: str, indent: str = "") -> str:
-    """Wrap a paragraph with a hanging indent of two, without breaking words or hyphens.
+def terminal_width() -> int:
+    """Return the columns of the terminal, or of the variable COLUMNS; 80 where the output is no terminal."""
+    return shutil.get_terminal_size((TABLE_WIDTH, 24)).columns
+
+
+def wrapped(text: str, indent: str = "", *, hang: int = 2, width: int = TABLE_WIDTH) -> str:
+    """Wrap a paragraph with a hanging indent, without breaking words, hyphens or commands.
 
     >>> wrapped("status: Usable", "  ")
     '  status: Usable'
     """
-    return textwrap.fill(
-        text,
-        width=TABLE_WIDTH,
+    filled = textwrap.fill(
+        _COPIED.sub(lambda match: match[0].replace(" ", "\0"), text),
+        width=width,
         initial_indent=indent,
-        subsequent_indent=indent + "  ",
+        subsequent_indent=indent + " " * hang,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return filled.replace("\0", " ")
+
+
+def wrapped_error(error: object) -> str:
+    """Return the text of an error with its lines wrapped below each other.
+
+    >>> print(wrapped_error("runs.csv is empty.\\n  fix: Give a table."))
+    error: runs.csv is empty.
+      fix: Give a table.
+    """
+    lines = [(line.lstrip(" "), line[: len(line) - len(line.lstrip(" "))]) for line in f"error: {error}".split("\n")]
+    return "\n".join(wrapped(text, ind, hang=len("error: ") - len(ind), width=terminal_width()) for text, ind in lines)

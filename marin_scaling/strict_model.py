@@ -175,7 +175,7 @@ def faults_of(
     keys: Collection[str] = (),
     with_values: bool = True,
 ) -> list[Fault]:
-    """Return the first faults of a document, one per key, and one with the number of further ones.
+    """Return the first faults of a document, unknown keys before others, one per key, and one with the number of further ones.
 
     A value that fits no alternative is one fault, and so is an empty list with a wrong item. `whole` names the document itself,
     and `keys` are all known keys, to suggest one for an unknown key. Values are left out (not `with_values`) if the file may
@@ -188,8 +188,8 @@ def faults_of(
         by_key.setdefault(_key_of(fault["loc"], document), []).append(fault)
     above = {key[:count] for key in by_key for count in range(1, len(key))}
     wrong = [(key, alike) for key, alike in by_key.items() if key not in above or alike[0]["type"] != "too_short"]
-    unnamed = {key for key, alike in [each for each in wrong if _is_unknown(each[1][0])][UNKNOWN_KEYS_NAMED:]}
-    named = [each for each in wrong if each[0] not in unnamed][:FAULTS_NAMED]
+    unknown = [each for each in wrong if _is_unknown(each[1][0])][:UNKNOWN_KEYS_NAMED]
+    named = [*unknown, *(each for each in wrong if not _is_unknown(each[1][0]))][:FAULTS_NAMED]
     rest = len(wrong) - len(named)
     return [
         *(

@@ -73,6 +73,15 @@ def format_flops(flops: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
+def format_number(number: float, digits: int = 6) -> str:
+    """Format a number with this many significant digits, and exponents as in `format_flops`.
+
+    >>> format_number(1e21), format_number(2.34567e12, 3), format_number(5e-7), format_number(12.5)
+    ('1e21', '2.35e12', '5e-7', '12.5')
+    """
+    return re.sub(r"e\+?(-?)0*", r"e\1", f"{number:.{digits}g}")
+
+
 def format_count(count: float) -> str:
     """Format a number of parameters or tokens with three significant digits and a suffix.
 
@@ -152,6 +161,23 @@ def parse_flops(text: str) -> float:
             fix="Write it like 1e23 or 3.5e18; for several, repeat the option.",
         )
     return flops
+
+
+def parse_count(text: str) -> float:
+    """Parse a positive number of tokens or parameters, also with K, M, B or T.
+
+    >>> parse_count("10T"), parse_count("5e11")
+    (10000000000000.0, 500000000000.0)
+    """
+    factors = {suffix.upper(): size for size, suffix in _SUFFIXES}
+    number = text.strip().upper()
+    try:
+        count = float(number[:-1]) * factors[number[-1]] if number[-1:] in factors else float(number)
+    except ValueError:
+        count = math.nan
+    if not math.isfinite(count) or count <= 0:
+        raise UsageError(f"{text!r} is not a positive, finite number.", fix="Write it like 5e11, 500B or 10T.")
+    return count
 
 
 def counted(number: int, what: str) -> str:

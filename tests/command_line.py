@@ -93,7 +93,7 @@ def marin_scale_process(
 
 
 def _environment(cwd: Path, more: Mapping[str, str] | None) -> dict[str, str]:
-    return {"XDG_CONFIG_HOME": str(cwd / ".config"), "COLUMNS": "100", **(more or {})}
+    return {"XDG_CONFIG_HOME": str(cwd / ".config"), **(more or {})}
 
 
 def _content(file: TextIO) -> str:

@@ -27,6 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["MARIN_SCALING_TESTS_COMPILED"] = tempfile.mkdtemp(prefix="marin-scaling-compiled-")
 
 
+@pytest.fixture(autouse=True)
+def _wide_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print sentences on one line, so that tests find facts in them."""
+    monkeypatch.setenv("COLUMNS", "10000")
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the folder once all workers have ended."""
     if not hasattr(config, "workerinput"):

@@ -20,11 +20,12 @@ def main() -> None:
 def _run() -> None:
     from marin_scaling.cli.app import app
     from marin_scaling.errors import MarinScalingError
+    from marin_scaling.printable import wrapped_error
 
     try:
         app(prog_name="marin-scale")
     except MarinScalingError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(wrapped_error(error), file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         _stopped()
@@ -37,7 +38,7 @@ def _run() -> None:
         sys.exit(1)
     except OSError as error:  # a failing disk, such as under standard output
         _print_no_more()
-        print(f"error: {_disk_sentence(error)}", file=sys.stderr)
+        print(wrapped_error(_disk_sentence(error)), file=sys.stderr)
         sys.exit(MarinScalingError.exit_status)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
+from marin_scaling.units import format_number, parse_count
 
 if TYPE_CHECKING:
     from marin_scaling.fitting.result import FitResult
@@ -28,13 +29,16 @@ _UNIQUE_TOKENS = typer.Option(
     None,
     "--unique-tokens",
     metavar="TOKENS",
-    help="Tokens of different text, such as 5e11: forecasts of --predict that need more repeat them.",
+    parser=parse_count,
+    help="Tokens of different text, such as 5e11 or 500B: forecasts of --predict that need more repeat them.",
 )
 _INFERENCE_TOKENS = typer.Option(
     None,
     "--inference-tokens",
     metavar="TOKENS",
-    help="Tokens to process after training, such as 1e13: also print the size with the least FLOPs in all at the same loss.",
+    parser=parse_count,
+    help="Tokens to process after training, such as 1e13 or 10T: also print the size with the least FLOPs in all at the same "
+    "loss.",
 )
 COLUMN = typer.Option(
     [],
@@ -147,7 +151,7 @@ def _require_budget(budgets: list[float], options: dict[str, float | None]) -> N
     for option, tokens in options.items():
         if tokens is not None and not budgets:
             raise UsageError(
-                f"{option} {tokens:g} is for the runs of --predict, and none is given.",
+                f"{option} {format_number(tokens)} is for the runs of --predict, and none is given.",
                 fix="Add --predict FLOPS."
                 + (" Rows of --predict-runs may have a column epochs or unique_tokens." if option == "--unique-tokens" else ""),
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from marin_scaling.cli.verify import echo_wrapped
 from marin_scaling.printable import wrapped
 from marin_scaling.units import counted
 
@@ -248,7 +249,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     target_time = train_with_progress([answering_spec(registration.folder)], corpus=planned.corpus, label="target", pool=pool)
     _say(5, "Check the forecast", str(registration.folder))
     verdict = check(registration)
-    typer.echo(f"{verdict.id}  {verdict.sentence}")
+    echo_wrapped(f"{verdict.id}  {verdict.sentence}")
     _say(6, "Build the site", "in .site/")
     page = _build_site()
     stepping = ladder_time.stepping_seconds + target_time.stepping_seconds
@@ -284,7 +285,8 @@ def _close(page: Path | None, folder: Path, *, result: str, seconds: float, step
     from marin_scaling.units import format_duration
 
     share = f"training steps: {stepping_seconds / seconds:.0%} of the time" if stepping_seconds else "nothing left to train"
-    typer.echo(f"\nYour result: {result}")
+    typer.echo()
+    echo_wrapped(f"Your result: {result}")
     typer.echo(f"Finished in {format_duration(seconds)}; {share}. Ladders, runs and preregistrations are in {folder}/.")
     if page is not None:
         shown = folder / page.relative_to(Path.cwd())

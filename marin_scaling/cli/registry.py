@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.cli.verify import REGISTRY, print_steps, push
+from marin_scaling.cli.verify import REGISTRY, echo_wrapped, print_steps, push
 
 REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
 
@@ -279,7 +279,7 @@ def _give(
     given = sign_notice(folder, kind, reason=reason, key=key, signer=signer, on_message=typer.echo, **content)
     typer.echo(f"Signed: {given}")
     if kind in ENDING_KINDS:
-        typer.echo(verdicts_on([folder], runs_dir=RUNS_DIR, at=datetime.now(UTC))[0].sentence)
+        echo_wrapped(verdicts_on([folder], runs_dir=RUNS_DIR, at=datetime.now(UTC))[0].sentence)
     typer.echo(f"Next: {commit_and_push()} {folder.parent}; the notice counts from its time in the log")
 
 

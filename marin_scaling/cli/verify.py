@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.printable import printable, quoted
+from marin_scaling.printable import printable, quoted, terminal_width, wrapped, wrapped_error
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.outcome import VerifiedStep
@@ -25,11 +22,8 @@ _RUNS = typer.Option(Path("runs"), "--runs", metavar="FOLDER", help="Run store."
 
 
 def echo_wrapped(text: str, *, indent: int = 2) -> None:
-    """Print a line; on a terminal, wrap it and indent its further lines."""
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-        text = textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
-    typer.echo(text)
+    """Print a line, wrapped with its further lines indented."""
+    typer.echo(wrapped(text, hang=indent, width=terminal_width()))
 
 
 def push() -> str:
@@ -68,7 +62,7 @@ def verify(
         if result.refusal is not None:
             status = 1
             typer.echo("  refused")
-            typer.echo(f"error: {result.refusal}", err=True)
+            typer.echo(wrapped_error(result.refusal), err=True)
     if not count:
         _say_empty(registry)
     raise typer.Exit(status)

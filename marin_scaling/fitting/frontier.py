@@ -21,6 +21,7 @@ from marin_scaling.fitting.optima import (
 )
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
+from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +188,8 @@ def _require_room(loss: Array, asymptote: float) -> None:
 def _require_two_budgets(flops: Array) -> None:
     if len(np.unique(flops)) < 2:
         raise FitRefused(
-            f"All {len(flops)} losses are at the same {float(flops[0]):g} FLOPs; a slope needs two different budgets.",
+            f"All {len(flops)} losses are at the same {format_number(float(flops[0]))} FLOPs; a slope needs two different "
+            "budgets.",
             fix="Add a budget.",
         )
 

@@ -26,6 +26,7 @@ from marin_scaling.fitting.surface import (
     unknowns_of,
 )
 from marin_scaling.laws import Array, SurfaceLaw, surface_loss
+from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     from marin_scaling.fitting.coupled_law import Prior
@@ -132,7 +133,8 @@ class AdditiveSurface(Law):
         law = self._losses(targets.params, targets.tokens)
         if not np.isfinite(law).all():
             raise FitRefused(
-                f"{self.source}: no forecast of a run of {targets.params[0]:.3g} parameters: resampled surfaces grow without "
+                f"{self.source}: no forecast of a run of {format_number(targets.params[0], 3)} parameters: resampled surfaces "
+                "grow without "
                 "end there.",
                 why="A term with a large exponent, which few runs determine, has no bound away from them.",
                 fix="Forecast nearer to the runs, add runs, or fit the default law.",

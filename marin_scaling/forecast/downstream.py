@@ -146,7 +146,7 @@ def _require_narrow(quantiles: Mapping[float, float], curve: Sigmoid, *, flops: 
     low, high = quantiles[0.05], quantiles[0.95]
     if high - low > curve.widest:
         raise FitRefused(
-            f"No forecast of the accuracy at {flops:.3g} FLOPs: its 90 % interval would be {low:.2f} to {high:.2f}.",
+            f"No forecast of the accuracy at {format_flops(flops)} FLOPs: its 90 % interval would be {low:.2f} to {high:.2f}.",
             why=f"The widest useful interval is {curve.widest:.2g}, half of the possible range.",
             fix="Forecast nearer to the runs, add runs that span more compute, or more runs with an accuracy (--pool).",
         )

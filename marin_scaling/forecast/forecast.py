@@ -20,8 +20,9 @@ from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_col
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
+from marin_scaling.printable import joined
 from marin_scaling.run.table import RunTable
-from marin_scaling.units import format_flops, unit_of
+from marin_scaling.units import format_flops, format_number, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,7 +171,7 @@ class Forecast:
         low, high = self.interval()
         unit = f" {self.unit}" if self.unit else ""
         distance = f"{self.extrapolation:.3g}x beyond"
-        return f"Forecast({self.flops:g} FLOPs: {self.median:.4f} [{low:.4f}, {high:.4f}]{unit}, {distance})"
+        return f"Forecast({format_number(self.flops)} FLOPs: {self.median:.4f} [{low:.4f}, {high:.4f}]{unit}, {distance})"
 
 
 def forecast(
@@ -364,7 +365,7 @@ def _require_positive(quantiles: Mapping[float, float], result: FitResult, flops
     lowest = quantiles[LEVELS[0]]
     if lowest <= 0:
         raise FitRefused(
-            f"{result.source}: no forecast at {flops:.3g} FLOPs: its {LEVELS[0]:.0%} quantile would be {lowest:.3g}.",
+            f"{result.source}: no forecast at {format_flops(flops)} FLOPs: its {LEVELS[0]:.0%} quantile would be {lowest:.3g}.",
             why="A loss must be above zero; the runs scatter too much, or fall too little.",
             fix="Forecast nearer to the runs, add runs, or check the column that was read as the loss.",
         )
@@ -374,7 +375,8 @@ def _require_narrower_than_the_runs(quantiles: Mapping[float, float], result: Fi
     width, span = quantiles[0.95] - quantiles[0.05], float(np.ptp(result.frame["loss"].to_numpy()))
     if result.law.is_calibrated and width > WIDEST * span:
         raise FitRefused(
-            f"{result.source}: no forecast at {target.flops:.3g} FLOPs: its 90 % interval would be {width:.3g} wide, and all "
+            f"{result.source}: no forecast at {format_flops(target.flops)} FLOPs: its 90 % interval would be {width:.3g} wide, "
+            "and all "
             f"losses of the runs lie within {span:.3g}.",
             why="The range of the runs' losses is narrower than this forecast.",
             fix="Forecast nearer to the runs, or add runs that span more compute.",
@@ -385,8 +387,9 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
     for target in targets:
         if not math.isclose(target.active_params, result.allocation.params_at(target.flops), rel_tol=1e-9):
             raise FitRefused(
-                f"{result.source}: the law {result.law.name} does not know a run of {target.params:.3g} parameters at "
-                f"{target.flops:.3g} FLOPs.",
+                f"{result.source}: the law {result.law.name} does not know a run of {format_number(target.params, 3)} "
+                "parameters at "
+                f"{format_flops(target.flops)} FLOPs.",
                 why="A frontier law knows only the best loss of each budget.",
                 fix="Fit the default law, or forecast the compute-optimal run of that budget.",
             )
@@ -395,7 +398,8 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
 def _require_known_sizes(result: FitResult, flops: float, unique_tokens: float) -> None:
     if not result.law.knows_any_size:
         raise FitRefused(
-            f"{result.source}: the optimum at {flops:.3g} FLOPs repeats {unique_tokens:.3g} unique tokens, and the law "
+            f"{result.source}: the optimum at {format_flops(flops)} FLOPs repeats {format_number(unique_tokens, 3)} unique "
+            "tokens, and the law "
             f"{result.law.name} does not know other sizes.",
             why="A frontier law knows only the best loss of each budget.",
             fix="Fit the default law, or leave --unique-tokens out.",
@@ -411,15 +415,19 @@ def _check(result: FitResult, flops: float) -> None:
     _require_number(flops, "FLOPs of a compute budget")
     if not 1 / FARTHEST <= flops / result.largest_flops <= FARTHEST:
         raise FitRefused(
-            f"{result.source}: no forecast at {flops:.3g} FLOPs, {flops / result.largest_flops:.3g}x its largest budget.",
-            why=f"The limit is a factor of {FARTHEST:.0e}.",
+            f"{result.source}: no forecast at {format_flops(flops)} FLOPs, {flops / result.largest_flops:.3g}x its largest "
+            "budget.",
+            why=f"The limit is a factor of {format_number(FARTHEST)}.",
             fix="Forecast nearer to the runs.",
         )
     if not result.status.may_be_used:
         errors = [each for each in result.findings if each.severity is Severity.ERROR]
         allowed = " ".join(f"--allow {code}" for code in dict.fromkeys(each.code for each in errors))
         raise FitRefused(
-            (f"{result.source}: no forecast at {flops:.3g} FLOPs. {result.status.value}", *(each.message for each in errors)),
+            (
+                f"{result.source}: no forecast at {format_flops(flops)} FLOPs. {result.status.value}",
+                *(each.message for each in errors),
+            ),
             why="The law does not describe these runs.",
             fix=f"To use all runs as they are: {allowed}"
             if errors
@@ -437,6 +445,15 @@ class SensitivityRow:
     choice: str
     median: float | None
     why_none: str = ""
+
+
+def choices_outside(rows: Sequence[Mapping[str, Any]], quantiles: Mapping[float, float]) -> str:
+    """Return a sentence that names the choices whose medians lie outside a forecast's 90 % interval, "" if none does."""
+    low, high = quantiles[0.05], quantiles[0.95]
+    known = [row for row in rows if row["median"] is not None]
+    outside = [f"{row['choice']}: {row['median']:.4f}" for row in known if not low <= row["median"] <= high]
+    listed = f"lie outside its 90 % interval [{low:.4f}, {high:.4f}]: {joined(outside, separator='; ')}"
+    return f"{len(outside)} of {len(known)} alternative fits {listed}" if outside else ""
 
 
 def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:

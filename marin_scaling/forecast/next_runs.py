@@ -27,7 +27,7 @@ from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array, effective_tokens
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.table import read_run_table
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_count, format_flops, format_number
 
 BUDGETS_PER_DECADE = 4
 SIZE_FACTORS = (0.35, 0.6, 1.0, 1.7, 2.8)
@@ -264,11 +264,12 @@ class SizeForInference:
         beyond = f"  warning: the runs have at most {self.largest_ratio:.3g} tokens per parameter"
         return "\n".join(
             [
-                f"fewest FLOPs with {self.inference_tokens:.3g} inference tokens, at the loss of N* for "
+                f"fewest FLOPs with {format_number(self.inference_tokens, 3)} inference tokens, at the loss of N* for "
                 f"{format_flops(self.budget_flops)} FLOPs:",
                 f"  loss {found.median:.4f}, {size}, {found.tokens_per_param:.3g} tokens per parameter",
-                f"  training {found.flops:.3g} + inference {self.inference_flops:.3g} = {self.flops:.3g} FLOPs, "
-                f"{share:+.0%} on the {self.flops_at_optimum:.3g} of N*",
+                f"  training {format_flops(found.flops)} + inference {format_flops(self.inference_flops)} = "
+                f"{format_flops(self.flops)} FLOPs, "
+                f"{share:+.0%} on the {format_number(self.flops_at_optimum, 3)} of N*",
                 *([beyond] if found.tokens_per_param > self.largest_ratio else []),
             ]
         )
@@ -296,7 +297,8 @@ def size_for_inference(
         )
     if not result.law.knows_any_size:
         raise FitRefused(
-            f"{result.source}: the law {result.law.name} does not know other sizes than the optimum at {flops:.3g} FLOPs.",
+            f"{result.source}: the law {result.law.name} does not know other sizes than the optimum at {format_flops(flops)} "
+            "FLOPs.",
             fix="Fit the default law, or leave --inference-tokens out.",
         )
     if not result.allocation.identified:

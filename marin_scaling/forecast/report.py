@@ -21,7 +21,7 @@ from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
 from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import BUDGET_SPAN
-from marin_scaling.units import counted, format_count, format_flops, unit_of
+from marin_scaling.units import counted, format_count, format_flops, format_number, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,7 +304,7 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
     return "\n".join(
         [
             wrapped(
-                f"forecast {f'of {forecast.run} ' if forecast.run else ''}at {_exact(forecast.flops)} FLOPs "
+                f"forecast {f'of {forecast.run} ' if forecast.run else ''}at {format_number(forecast.flops, 5)} FLOPs "
                 f"({_times(forecast.extrapolation)} the largest budget{far}):"
             ),
             f"  loss {forecast.median:.4f}{' ' + unit if unit else ''}, 90 % interval [{low:.4f}, {high:.4f}]",
@@ -328,15 +328,9 @@ def _by_law_text(forecast: Forecast) -> str:
     return ", ".join(f"{name} {median:.4f} (weight {share:.0%})" for name, median in forecast.by_law.items())
 
 
-def _exact(flops: float) -> str:
-    """Format FLOPs with as many as five significant digits, so that a run's FLOPs differ from its nominal budget."""
-    mantissa, exponent = f"{flops:.4e}".split("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
 def _below_text(flops: float, smallest: float) -> str:
-    text = f"warning: {_exact(flops)} FLOPs is below the smallest run, {_exact(smallest)} FLOPs; intervals there are not tested"
-    return wrapped(text, "  ")
+    shown, least = format_number(flops, 5), format_number(smallest, 5)
+    return wrapped(f"warning: {shown} FLOPs is below the smallest run, {least} FLOPs; intervals there are not tested", "  ")
 
 
 def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
@@ -366,8 +360,9 @@ def _price_text(forecast: Forecast, result: FitResult) -> str:
     if not result.allocation.identified:
         return f"FLOPs are {own:.3g} N D, {counted}; no run is at another ratio, so the optimum N* is not identified"
     best, above = format_count(result.allocation.params_at(forecast.flops)), above_optimum(result, forecast)
-    loses = "" if above is None else f", whose loss is {abs(above):.2%} {'lower' if above > 0 else 'higher'} by the law"
-    return f"FLOPs are {own:.3g} N D, {counted}; the optimum for them is N* {best}{loses}"
+    side = "" if above is None else f"{abs(above):.2%} {'above' if above > 0 else 'below'}"
+    compared = side and f". By the law, this size's loss is {side} N*'s"
+    return f"FLOPs are {own:.3g} N D, {counted}; the optimum for them is N* {best}{compared}"
 
 
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
@@ -386,7 +381,7 @@ def _tested_text(tested: Backtest | None) -> str:
     if tested is None or not tested.points:
         return ""
     row = summarise(tested.points, nearest=LEAST_FACTOR, farthest=math.inf)
-    held = f"{round(row.inside_90 * row.count)} of {row.count} runs in their 90 % intervals"
+    held = f"{round(row.inside_90 * row.count)} of {row.count} forecasts held the loss in their 90 % intervals"
     return wrapped(
         f"back-test: each budget forecast from the smaller ones, {held}, median error {row.median_absolute_error:.2%}"
     )
@@ -413,7 +408,7 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
 
 def _implausible(forecast: Forecast) -> list[str]:
     """Return what cannot be meant by a forecast: each is a sentence, and makes the forecast unusable."""
-    at = f"forecast at {forecast.flops:.3g} FLOPs"
+    at = f"forecast at {format_flops(forecast.flops)} FLOPs"
     found = []
     if forecast.params_interval and forecast.params_interval[1] > WIDEST_SIZE * forecast.params_interval[0]:
         low, high = forecast.params_interval
@@ -422,7 +417,10 @@ def _implausible(forecast: Forecast) -> list[str]:
         if cost < -LARGEST_GAIN:
             found.append(f"{at}: by the law {name} N* would lose {-cost:.1%} less, so N* is not its optimum")
     if forecast.extrapolation > FARTHEST_USED:
-        found.append(f"{at}: {forecast.extrapolation:.1g}x the largest budget; forecasts are used up to {FARTHEST_USED:.0g}x")
+        found.append(
+            f"{at}: {format_number(forecast.extrapolation, 1)}x the largest budget; forecasts are used up to "
+            f"{format_number(FARTHEST_USED)}x"
+        )
     return found
 
 
@@ -433,7 +431,8 @@ def _far_optimum(result: FitResult, forecast: Forecast) -> str:
     if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
         return ""
     return (
-        f"forecast at {forecast.flops:.3g} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have {low:.3g} to "
+        f"forecast at {format_flops(forecast.flops)} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have "
+        f"{low:.3g} to "
         f"{high:.3g}: no run is near such an optimum"
     )
 
@@ -444,7 +443,7 @@ def _laws_disagree(forecast: Forecast) -> str:
     if all(low <= median <= high for median in forecast.by_law.values()):
         return ""
     medians = ", ".join(f"{name} {median:.4f}" for name, median in forecast.by_law.items())
-    return f"forecast at {forecast.flops:.3g} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
+    return f"forecast at {format_flops(forecast.flops)} FLOPs: the laws disagree by more than its 90 % interval: {medians}"
 
 
 def _other_sparsity(result: FitResult, forecast: Forecast) -> str:
@@ -456,26 +455,28 @@ def _other_sparsity(result: FitResult, forecast: Forecast) -> str:
     if low / _SAME_SPARSITY <= own <= high * _SAME_SPARSITY:
         return ""
     return (
-        f"forecast at {forecast.flops:.3g} FLOPs: its total / active parameters are {own:.3g}, those of the runs {low:.3g} to "
+        f"forecast at {format_flops(forecast.flops)} FLOPs: its total / active parameters are {own:.3g}, those of the runs "
+        f"{low:.3g} to "
         f"{high:.3g}; the law extrapolates"
     )
 
 
 def _repeated_data(result: FitResult, forecast: Forecast) -> str:
     """Return the warning that a forecast takes tokens for new that the runs repeat, or repeats them very often, or ""."""
-    at, unique = f"forecast at {forecast.flops:.3g} FLOPs", forecast.unique_tokens
+    at, unique = f"forecast at {format_flops(forecast.flops)} FLOPs", forecast.unique_tokens
     if unique is not None:
         epochs = forecast.tokens / unique
         rough = f"beyond {MOST_EPOCHS:g} the count of effective tokens is rough, and the loss can rise"
-        return f"{at}: {epochs:.3g} epochs of {unique:.3g} unique tokens; {rough}" if epochs > MOST_EPOCHS else ""
+        return f"{at}: {epochs:.3g} epochs of {format_number(unique, 3)} unique tokens; {rough}" if epochs > MOST_EPOCHS else ""
     if not repeats_data(result.frame):
         return ""
     known = float((result.frame["trained_tokens"] / result.frame["epochs"]).max())
     if forecast.tokens <= known:
         return ""
     return (
-        f"{at}: its {forecast.tokens:.3g} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of the {known:.3g} "
-        f"unique ones of the runs: --unique-tokens {known:.3g}"
+        f"{at}: its {format_number(forecast.tokens, 3)} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of "
+        f"the {format_number(known, 3)} "
+        f"unique ones of the runs: --unique-tokens {format_number(known, 3)}"
     )
 
 
@@ -485,7 +486,7 @@ def _beyond_the_test(forecasts: Sequence[Forecast], tested: Backtest) -> str:
     farthest = max(forecasts, key=lambda each: each.extrapolation, default=None)
     if farthest is None or farthest.extrapolation <= max(reach, LEAST_FACTOR):
         return ""
-    used = f"forecast at {farthest.flops:.3g} FLOPs: {_times(farthest.extrapolation)} the compute of the largest run"
+    used = f"forecast at {format_flops(farthest.flops)} FLOPs: {_times(farthest.extrapolation)} the compute of the largest run"
     if not tested.points:
         return f"{used}, and no back-test: budgets are too few, or too near each other, to forecast one from smaller ones"
     return f"{used}; the back-test of this table reached {_times(reach)}"
@@ -497,7 +498,7 @@ def _times(factor: float) -> str:
     >>> _times(3333.3), _times(16.66)
     ('3,333x', '16.7x')
     """
-    return f"{factor:,.0f}x" if 1e3 <= factor < 1e7 else f"{factor:.3g}x"
+    return f"{factor:,.0f}x" if 1e3 <= factor < 1e7 else f"{format_number(factor, 3)}x"
 
 
 def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> str:
@@ -570,7 +571,7 @@ def _column_widths(columns: Sequence[Sequence[str]], *, width: int) -> list[int]
 def _cell(cell: Any) -> str:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
-    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)
+    return format_number(cell, 5) if isinstance(cell, float) else str(cell)
 
 
 def _is_number(cell: str) -> bool:
@@ -580,7 +581,7 @@ def _is_number(cell: str) -> bool:
 def sensitivity_text(rows: Sequence[SensitivityRow], *, flops: float) -> str:
     """Format each choice, its median, and its difference from the forecast at `flops`."""
     first, width = rows[0].median or 1.0, max(len(row.choice) for row in rows)
-    lines = [f"sensitivity of the forecast at {_exact(flops)} FLOPs (medians):"]
+    lines = [f"sensitivity of the forecast at {format_number(flops, 5)} FLOPs (medians):"]
     for row in rows:
         value = f"{row.median:8.4f} {row.median / first - 1:+8.2%}" if row.median is not None else f"{'none':>8}"
         lines.append(f"  {row.choice:<{width}} {value}")

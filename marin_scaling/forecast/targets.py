@@ -26,7 +26,7 @@ from marin_scaling.run.numbers import BadCells, read_numbers
 from marin_scaling.run.size_units import convert_target_units, has_sizes
 from marin_scaling.run.table import UNIQUE_TOKENS, column_texts, read_cells
 from marin_scaling.run.table_io import RawTable, is_empty
-from marin_scaling.units import metric_of_column
+from marin_scaling.units import format_flops, format_number, metric_of_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,10 @@ def _require_sizes(raw: RawTable, frame: pd.DataFrame) -> None:
         if math.isnan(row["flops"]) and math.isnan(params + tokens):
             faults.append(f"{raw.name}, {place} has neither params and tokens nor flops.")
         elif params + tokens > 0 and not has_sizes(params, tokens):
-            faults.append(f"{raw.name}, {place}: {params:g} parameters and {tokens:g} tokens are no training run's.")
+            faults.append(
+                f"{raw.name}, {place}: {format_number(params)} parameters and {format_number(tokens)} tokens are no training "
+                "run's."
+            )
     if faults:
         raise RunTableError(tuple(faults), fix=f"{_FIX} Write counts one by one (7e9) or with a letter (7B).")
 
@@ -160,7 +163,8 @@ def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
     _require_active(result, wanted)
     targets = [_target(result, run) for run in wanted.runs]
     odd = [
-        f"row {row}: {run.params:.3g} parameters and {run.tokens:.3g} tokens cost {cost:.3g} FLOPs, not {run.flops:.3g}"
+        f"row {row}: {format_number(run.params, 3)} parameters and {format_number(run.tokens, 3)} tokens cost "
+        f"{format_number(cost, 3)} FLOPs, not {format_flops(run.flops)}"
         for row, run in enumerate(wanted.runs, start=1)
         if run.flops and run.params and run.tokens
         for cost in [_cost(result, run.active_params or run.params, run.tokens)]

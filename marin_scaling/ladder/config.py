@@ -16,7 +16,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.strict_model import Part
-from marin_scaling.units import TrainedMetric
+from marin_scaling.units import TrainedMetric, format_number
 from marin_scaling.untrusted_text import plain_address, plain_data_set
 from marin_scaling.yaml_config import read_yaml
 
@@ -382,6 +382,15 @@ class Promise(Part):
     related_runs_seen: tuple[str, ...] = ()
     """Losses that you have seen of runs near the target; `[none]` if there are none, since an empty list counts as missing."""
 
+    @field_validator("assumptions", mode="before")
+    @classmethod
+    def _with_keys(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple) or any(isinstance(each, str) for each in value):
+            raise ValueError(
+                "must be a list of text and if_false, as in [{text: the data mix stays, if_false: the loss is higher}]"
+            )
+        return value
+
     @property
     def left_out(self) -> list[str]:
         """Names of empty keys without a default, which a reader will ask for."""
@@ -434,7 +443,10 @@ class LadderFile(Part):
     def _target_is_larger(cls, target: Target, so_far: ValidationInfo) -> Target:
         largest = max((at.budget_flops for at in so_far.data.get("rungs", ())), default=0.0)
         if target.budget_flops <= largest:
-            raise ValueError(f"its budget_flops {target.budget_flops:g} must exceed that of the largest rung, {largest:g}")
+            raise ValueError(
+                f"its budget_flops {format_number(target.budget_flops)} must exceed that of the largest rung, "
+                f"{format_number(largest)}"
+            )
         return target
 
 

@@ -64,9 +64,9 @@ from marin_scaling.preregistration.statement import thinned
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
-from marin_scaling.printable import joined
+from marin_scaling.printable import joined, wrapped
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
-from marin_scaling.units import counted
+from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
 
@@ -172,6 +172,7 @@ def preregister_table(
     file's digest. `key`, `signer` and `slug` are as in `ms.preregister`. `RunTableError` for a bad table or a
     size that contradicts its FLOPs; `UsageError`, `StatementError` or `SigningError` if the forecast cannot be registered.
     """
+    _require_files(table, target)
     wanted, registry = target if isinstance(target, TargetFile) else read_target_file(Path(target)), Path(registry)
     principal = registrant_of(wanted, registry=registry, signer=signer, on_message=on_message)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
@@ -180,6 +181,20 @@ def preregister_table(
     signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or wanted.name)
     rule = f"all runs of {Path(table).as_posix()} as read with the signed choices, except those listed as excluded"
     return register_evidence(evidence, signing, promise=wanted.promise, ladder_rule=rule, on_message=on_message)
+
+
+def _require_files(table: object, target: object) -> None:
+    """Raise `UsageError` for a table or target that is not named by its path."""
+    for name, value, how in (
+        ("table", table, 'frame.to_csv("runs.csv", index=False), then name "runs.csv"'),
+        ("target", target, 'Write its keys to a YAML file, then name the file: "target.yaml"'),
+    ):
+        if not isinstance(value, str | Path | TargetFile):
+            raise UsageError(
+                f"{name} is a {type(value).__name__}, and the path of a file is needed.",
+                why="The signature covers the table by the digest of its file, so that others can read both files again.",
+                fix=how,
+            )
 
 
 def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_message: OnMessage = print) -> str:
@@ -201,7 +216,8 @@ def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_
     for warning in unknown_people(target.promise, registry=registry, principal=principal):
         on_message(warning)
     if target.promise.void_if and target.promise.resolver in (None, principal):
-        on_message("warning: promise.void_if has no effect: only a promise.resolver who is someone else can void a forecast")
+        ours = "only a promise.resolver who is someone else can void a forecast"
+        on_message(wrapped(f"warning: promise.void_if has no effect: {ours}"))
     return principal
 
 
@@ -216,7 +232,6 @@ def forecast_outside(
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
-    from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
 
     promised, source = target.target(), _source(Path(table), choices)
@@ -298,8 +313,9 @@ def _doubts_of_flops(target: TargetFile, *, cost: float) -> list[str]:
 
     ratio, active = target.flops / cost, target.active_params or target.params
     said = (
-        f"flops of {target.name} is {target.flops:.3g}; by the table, {active:.3g} active parameters and {target.tokens:.3g} "
-        f"tokens cost {cost:.3g}"
+        f"flops of {target.name} is {format_flops(target.flops)}; by the table, {format_number(active, 3)} active parameters "
+        f"and {format_number(target.tokens, 3)} "
+        f"tokens cost {format_number(cost, 3)}"
     )
     if not 1 / OFF_COST <= ratio <= OFF_COST:
         raise StatementError(

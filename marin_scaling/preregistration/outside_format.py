@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -95,6 +96,11 @@ class CurveRow(Part):
 
 OUTSIDE: Literal["outside"] = "outside"
 """Role, and recipe, of a run that another trainer trains."""
+
+
+def is_outside(target: Mapping[str, Any]) -> bool:
+    """Return True if the content of `target.json` is a run that another trainer trains."""
+    return bool(target["role"] == OUTSIDE)
 
 
 class OutcomeSource(Part):

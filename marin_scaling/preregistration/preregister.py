@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
 from pathlib import Path
@@ -36,15 +36,16 @@ from marin_scaling.preregistration.registry import REGISTRY, read_registration, 
 from marin_scaling.preregistration.review.trust_changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, SigningKey, find_principal, find_signing_key
+from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
-from marin_scaling.printable import joined
+from marin_scaling.printable import joined, wrapped
 from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import is_finished, read_runs, run_folder
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_count, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ def _unknown(key: str, name: str, *, path: Path, listed: Collection[str]) -> str
     near = [each for each in listed if _is_near(name, each)]
     meant = f"; did you mean {near[0]}?" if near else ""
     task = "cannot sign the outcome" if key == "resolver" else "cannot sign the forecast"
-    return f"warning: promise.{key}: {name} has no key in {path} and {task} until a line is added{meant}"
+    line = f'{name} namespaces="{NAMESPACE}" PUBLIC_KEY'
+    return wrapped(f"warning: promise.{key}: {name} has no key in {path} and {task} until this line is added: {line}{meant}")
 
 
 def _is_near(name: str, other: str) -> bool:
@@ -305,7 +307,6 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.ladder.plan import plan_target
-    from marin_scaling.printable import wrapped
     from marin_scaling.recipe.find import find_recipe
     from marin_scaling.recipe.report import recipe_document
     from marin_scaling.run.plan import target_spec
@@ -470,13 +471,15 @@ def documented(
     result: FitResult, tested: Backtest, *, target: Target, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
     """Print the forecast of a run with its sensitivity; return its document and equally likely losses."""
-    from marin_scaling.forecast.forecast import forecast_runs, samples_of, sensitivity
+    from marin_scaling.forecast.forecast import choices_outside, forecast_runs, samples_of, sensitivity
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
     (prediction,) = forecast_runs(result, [target])
     on_message(forecast_text(result, [prediction], tested) + "\n")
     hangs_on = sensitivity(result, prediction)
     on_message(sensitivity_text(hangs_on, flops=target.flops) + "\n")
+    if outside := choices_outside([*map(asdict, hangs_on)], prediction.quantiles):
+        on_message(wrapped(f"warning: {outside}") + "\n")
     document = forecast_document(result, [prediction], sensitivities=[hangs_on], tested=tested)
     return document, samples_of(result, target).tolist()
 
@@ -491,5 +494,5 @@ def unsaid(promise: Promise, *, of: str) -> list[str]:
 def _target_line(target: RunSpec) -> str:
     return (
         f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
-        f"{format_count(target.trained_tokens)} tokens, {target.flops:.5g} FLOPs, the width nearest to N*"
+        f"{format_count(target.trained_tokens)} tokens, {format_number(target.flops, 5)} FLOPs, the width nearest to N*"
     )

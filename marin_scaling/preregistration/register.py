@@ -18,7 +18,7 @@ from marin_scaling.files import alone_in, read_bytes, write_once
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
 from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME, countersignature_name, countersigners
 from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
-from marin_scaling.preregistration.outside_format import OutsideTarget
+from marin_scaling.preregistration.outside_format import OutsideTarget, is_outside
 from marin_scaling.preregistration.registry import (
     allow_signer,
     find_registration,
@@ -37,7 +37,6 @@ from marin_scaling.preregistration.statement import (
     Statement,
     binding,
     build_statement,
-    is_outside,
     moment_text,
     read_subject,
     thinned,
@@ -114,6 +113,9 @@ class Registration:
 
     added_signer: str | None = None
     """Message about the line added to allowed_signers; None if the key was listed already."""
+
+    def __repr__(self) -> str:
+        return f"Registration({self.folder}, by {self.statement.predicate['registrant']}, sha256 {self.statement.sha256})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,10 +33,11 @@ from marin_scaling.preregistration.format import (
     as_in_statement,
     model_of_subject,
 )
-from marin_scaling.preregistration.outside_format import OUTSIDE
+from marin_scaling.preregistration.outside_format import is_outside
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.recipe.model_shape import flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import check_document
+from marin_scaling.units import format_flops, format_number
 
 _LARGEST = 700.0  # a logarithm that a float still holds; no loss is near it
 
@@ -97,11 +98,6 @@ def derived_fields(documents: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "scoring": {"baseline": {"rule": BASELINE_RULE, "point": baseline["0.5"], "quantiles": baseline}},
     }
     return {part: fields.get(part, {}) | added.get(part, {}) for part in (*fields, *(added.keys() - fields.keys()))}
-
-
-def is_outside(target: Mapping[str, Any]) -> bool:
-    """Return True if the content of `target.json` is a run that another trainer trains."""
-    return bool(target["role"] == OUTSIDE)
 
 
 def _training_of(target: Mapping[str, Any]) -> dict[str, Any]:
@@ -287,7 +283,7 @@ def prediction_at(fit: Mapping[str, Any], *, flops: float) -> dict[str, Any]:
     at_target = [prediction for prediction in fit["predictions"] if abs(prediction["flops"] / flops - 1) <= 1e-6]
     if len(at_target) != 1:
         refuse(
-            f"the fit has {len(at_target)} predictions at the target's {flops:.6g} FLOPs",
+            f"the fit has {len(at_target)} predictions at the target's {format_number(flops)} FLOPs",
             fix=f"Predict exactly there: marin-scale fit … --predict {flops!r}",
         )
     prediction: dict[str, Any] = at_target[0]
@@ -313,7 +309,8 @@ def _extrapolation(rows: Sequence[Mapping[str, Any]], *, target_flops: float) ->
     largest = max((row["flops"] for row in rows), default=0.0)
     if not 0 < largest < target_flops:
         refuse(
-            f"the target costs {target_flops:.3g} FLOPs and the largest of {len(rows)} fitted runs {largest:.3g}",
+            f"the target costs {format_flops(target_flops)} FLOPs and the largest of {len(rows)} fitted runs "
+            f"{format_number(largest, 3)}",
             fix="Register a target that costs more than every run it is forecast from.",
         )
     return float(target_flops / largest)

@@ -30,7 +30,7 @@ from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
 from marin_scaling.run.plan import hardware_of
 from marin_scaling.run.spec import ModelSpec, RunSpec, TokenizerSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 CARD_NAME = "README.md"
@@ -131,7 +131,7 @@ def _run_rows(run: StoredRun) -> dict[str, str]:
         "recipe": spec.recipe,
         "ladder": f"{spec.ladder}, {spec.role}",
         "budget": f"{format_flops(spec.budget_flops)} FLOPs",
-        "trained with": f"{record.flops:.6g} FLOPs ({record.flops_convention})",
+        "trained with": f"{format_number(record.flops)} FLOPs ({record.flops_convention})",
         "parameters": f"{record.params_total:,}, {record.params_non_embedding:,} without embedding and head",
         "shape": f"width {model.hidden_dim}, {model.num_layers} layers, {model.num_heads} heads ({model.num_kv_heads} of keys "
         f"and values), MLP {model.intermediate_dim}, {model.vocab_size} kinds of tokens",

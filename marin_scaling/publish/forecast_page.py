@@ -13,6 +13,7 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitResult, FitStatus
+from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
@@ -36,7 +37,7 @@ from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.store import StoredRun, is_finished, read_run, read_runs, run_folder
-from marin_scaling.units import counted, format_count, format_flops
+from marin_scaling.units import counted, format_count, format_flops, format_number
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def forecast_page(
         explanations=explanations,
         so_far="" if authentic.outcome or authentic.ended else _so_far(root, folder, signed=authentic.statement.quantiles),
         steps=_steps(authentic.steps, root),
+        assurance=ASSURANCE["tracked"] if found.statement.is_outside else "",
         other_choices=_without_heading(doubts_section(authentic.statement)),
         in_words=_without_heading(promise_section(authentic.statement)),
         amended_rows=_amended_rows(authentic),
@@ -175,8 +177,8 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     skill = ((outcome or {}).get("baseline") or {}).get("skill")
     if skill is not None and skill < 0:
         yield f"A line through the best run of each budget was closer (skill {skill:+.2f})."
-    if authentic.statement.is_outside:
-        yield "Its run is tracked: another trainer's run, named in advance. A signed reading of its log gives the outcome."
+    if outside := choices_outside(authentic.statement.predicate["forecast"]["sensitivity"], quantiles):
+        yield outside
     if authentic.claimed:
         yield "The outcome is claimed: the record of its run is not in this repository."
     yield from (f"{sentence(each)}." for each in authentic.reserved)
@@ -187,7 +189,8 @@ def _against(authentic: _Authentic) -> Iterator[str]:
     yield from (sentence(each) for each in authentic.said if each != FitStatus.USABLE.value)
     seen = authentic.statement.predicate["knowledge"]["relatedRunsSeen"]
     yield from (f"Related run known before: {each}" for each in seen if each != "none")
-    yield from (f"Not compared: {step.what}: {step.evidence}" for step in authentic.steps if not step.compared)
+    unchecked = [step for step in authentic.steps if not step.compared]
+    yield from (f"Not compared: {step.what}: {step.evidence.removeprefix('tracked: ')}" for step in unchecked)
 
 
 def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
@@ -206,7 +209,6 @@ def _run_rows(found: Verified, *, ladder: str) -> list[list[str]]:
     outcome, described = target["outcome"], predicate["recipe"]["described"]
     source = f"{outcome['key']} of the run {outcome['run']} in {outcome['project']} ({outcome['tracker']})"
     return [
-        ["assurance", ASSURANCE["tracked"]],
         *rows,
         ["evaluation", target["evaluation"]["described"]],
         ["data", target["data"]["source"]],
@@ -222,7 +224,7 @@ def _forecast_values(authentic: _Authentic) -> dict[str, Any]:
     bands = sorted(authentic.statement.predicate["forecast"]["bands"].items())
     intervals = [[f"{width} % interval", f"{quantiles[low]:.4f} to {quantiles[high]:.4f}"] for width, low, high in _INTERVALS]
     halves = [[f"half-width from {name}", "not estimated" if value is None else f"{value:.4f}"] for name, value in bands]
-    named = [f"{cell(name)} = {value:.6g}" for name, value in sorted(fit["parameters"].items())]
+    named = [f"{cell(name)} = {format_number(value)}" for name, value in sorted(fit["parameters"].items())]
     basis = [["law", fit["law"]], ["fitted", listed(named, most=_PARAMETERS)], ["runs taken", fit["ladderRule"]]]
     return {
         **{name: getattr(authentic, name) for name in ("statement", "outcome", "ended", "amended")},

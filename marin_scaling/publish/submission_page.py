@@ -25,7 +25,7 @@ from marin_scaling.speedrun.entry import entry_of
 from marin_scaling.speedrun.leaderboard import BoardRow, finished_at
 from marin_scaling.speedrun.submission import SUBMISSION_NAME, Code, SeedResult, Submission, to_bytes
 from marin_scaling.speedrun.track import SPEEDRUNS_DIR
-from marin_scaling.units import format_count, format_flops
+from marin_scaling.units import format_count, format_flops, format_number
 
 _NORMAL_95 = 1.959964
 _REPOSITORY = re.compile(r"https?://[\w.-]+/[\w.-]+/([A-Za-z0-9][\w.-]*?)(?:\.git)?/?")  # on a code forge
@@ -162,7 +162,7 @@ def _citation(each: Submission) -> str:
         "title": f"{each.name}, a speedrun submission",
         "author": " and ".join([*authors[:JOINED], *(["others"] if len(authors) > JOINED else [])]),
         "year": f"{moment:%Y}" if moment else None,
-        "note": f"{each.bits_per_byte:.4f} bits per byte, {each.compute.model_flops:.4g} model FLOPs",
+        "note": f"{each.bits_per_byte:.4f} bits per byte, {format_number(each.compute.model_flops, 4)} model FLOPs",
     }
     body = "".join(f"  {key} = {{{_bibtex(value)}}},\n" for key, value in fields.items() if value)
     return f"@misc{{{each.name.replace('/', '-')},\n{body}}}"

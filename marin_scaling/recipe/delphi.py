@@ -23,7 +23,7 @@ from marin_scaling.recipe.formulas import (
     transfer_formulas,
 )
 from marin_scaling.recipe.model_shape import ModelShape
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_flops, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,8 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         batch = self._halved(self._wanted_batch(tokens), tokens)
         if not self.min_batch_size <= batch <= self.max_batch_size:
             raise RecipeError(
-                f"{format_flops(budget_flops)} FLOPs at width {shape.hidden_dim} pay {tokens:.3g} tokens, a batch of {batch}.",
+                f"{format_flops(budget_flops)} FLOPs at width {shape.hidden_dim} pay {format_number(tokens, 3)} tokens, a "
+                f"batch of {batch}.",
                 why=f"Learning rates were tuned for batches of {self.min_batch_size} to {self.max_batch_size} sequences and "
                 f"about {self.steps_wanted} steps.",
                 fix="Choose another budget or another width.",

@@ -23,6 +23,7 @@ from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecipe
 from marin_scaling.strict_model import Part
+from marin_scaling.units import format_number
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.yaml_config import read_yaml
 
@@ -77,12 +78,12 @@ def _possible(path: Path, constant: Field[Any], value: float) -> float:
         f"more than {most}": most is not None and value > most,
         f"not below {below}": below is not None and value >= below,
         f"not an integer, unlike the recipe's {own}": isinstance(own, int) and value != int(value),
-        f"more than {farthest:g} times off the recipe's own, {own:g}": bool(own and value)
+        f"more than {format_number(farthest)} times off the recipe's own, {format_number(own)}": bool(own and value)
         and not 1 / farthest <= value / own <= farthest,
     }
     for fault, holds in faults.items():
         if holds:
-            raise _refused(f"{path}: constants.{constant.name}: {value:g} is {fault}.")
+            raise _refused(f"{path}: constants.{constant.name}: {format_number(value)} is {fault}.")
     return int(value) if isinstance(own, int) else value
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import Recipe, RungPlan
 from marin_scaling.recipe.formulas import constants_of
-from marin_scaling.units import counted, format_flops
+from marin_scaling.units import counted, format_flops, format_number
 
 USUAL_TOKENS_PER_PARAM = 20.0
 """Tokens per parameter of the width to show (rule of thumb of Hoffmann et al. 2022); a fit chooses better."""
@@ -120,7 +120,7 @@ def _entry(number: tuple[str, float, str, str], cited: list[str]) -> str:
 
 def _number(value: float) -> str:
     """Format integers in full, and other numbers with enough digits to distinguish two plans."""
-    return f"{value}" if isinstance(value, int) else f"{value:.6g}"
+    return f"{value}" if isinstance(value, int) else format_number(value)
 
 
 def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:

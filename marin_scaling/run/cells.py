@@ -15,6 +15,7 @@ from marin_scaling.findings import Finding, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.columns import STEP_NAMES, spelled
+from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,7 +104,7 @@ def find_checkpoints(
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"run": ["a", "a", "b"], "params": 1e8, "tokens": [1e9, 2e9, 2e9], "loss": [4.0, 3.5, 3.6]})
     >>> find_checkpoints(frame, pd.DataFrame(), column="run", is_chosen=False)[0]
-    {0: 'a checkpoint of a, whose row with the most tokens (2e+09) is kept'}
+    {0: 'a checkpoint of a, whose row with the most tokens (2e9) is kept'}
     """
     if not column or frame.empty:
         return {}, []
@@ -119,7 +120,9 @@ def find_checkpoints(
     has_steps = not {spelled(str(name)) for name in others.columns}.isdisjoint(map(spelled, STEP_NAMES))
     if is_chosen or has_steps or (_RUN_NAMES.search(spelled(column)) and not _share_levels(frame, curves)):
         return {
-            int(row): f"a checkpoint of {name}, whose row with the most tokens ({curve['tokens'].iloc[-1]:.4g}) is kept"
+            int(
+                row
+            ): f"a checkpoint of {name}, whose row with the most tokens ({format_number(curve['tokens'].iloc[-1], 4)}) is kept"
             for name, curve in zip(names, curves, strict=True)
             for row in curve.index[:-1]
         }, []

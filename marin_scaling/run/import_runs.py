@@ -25,7 +25,7 @@ from marin_scaling.run.columns import (
 )
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.tracked_run import LoggedValues, TrackedRun
-from marin_scaling.units import metric_of_column
+from marin_scaling.units import format_number, metric_of_column
 
 _MOST_SHARE = 0.5
 """Share of the finished runs that need a value of a loss for it to be chosen."""
@@ -66,7 +66,11 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
             rows.append(row)
     if not rows:
         raise _nothing_whole(runs, left_out)
-    notes += [f"{name} is {key} times {factor:g}" for name, key in used.items() if (factor := unit_of_name(name, key)) != 1]
+    notes += [
+        f"{name} is {key} times {format_number(factor)}"
+        for name, key in used.items()
+        if (factor := unit_of_name(name, key)) != 1
+    ]
     notes += [
         f"{name} is computed as {formula_of(name, source)}" for name, source in chosen.items() if formula_of(name, source)
     ]

@@ -12,6 +12,7 @@ from typing import Any
 from marin_scaling.errors import RunTableError
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.table_io import LARGEST_NUMBER, LEAST_NUMBER, RawTable
+from marin_scaling.units import format_number
 
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:([,'\u2019 \u00a0\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _ONE_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
@@ -151,7 +152,7 @@ def _fault(cell: Any, number: float | None) -> str:
             return f"holds {quoted(text)!r}: {text.replace(',', '')} with a thousands separator, or {text.replace(',', '.')}?"
         return f"holds {quoted(cell)!r}, which is not a number"
     if number <= 0:
-        return f"holds {number:g}; it must be above zero"
+        return f"holds {format_number(number)}; it must be above zero"
     if not LEAST_NUMBER <= number <= LARGEST_NUMBER:
-        return f"holds {number:g}; no run has such a number"
+        return f"holds {format_number(number)}; no run has such a number"
     return ""

@@ -20,6 +20,7 @@ from marin_scaling.findings import Finding, error, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
 from marin_scaling.run.columns import formula_of, unit_of_name
+from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -289,7 +290,7 @@ def _scaled(frame: pd.DataFrame, scales: Scales, names: Mapping[str, str]) -> tu
 
 
 def _converted(column: str, unit: str, factor: float) -> Finding:
-    return note("converted-unit", column, f"column {column!r} holds {unit}: multiplied by {factor:g}")
+    return note("converted-unit", column, f"column {column!r} holds {unit}: multiplied by {format_number(factor)}")
 
 
 def _other_columns(frame: pd.DataFrame, names: Mapping[str, str]) -> tuple[pd.DataFrame, list[Finding]]:
@@ -342,7 +343,7 @@ def _whole_table(frame: pd.DataFrame, typical: Mapping[str, float], names: Mappi
     if not candidates:
         options.append("two columns swapped (--column params=NAME --column tokens=NAME)")
     columns = ", ".join(f"{role} from {name!r}" for role, name in theirs.items() if name)
-    said = f"params {typical['params']:.3g} and tokens {typical['tokens']:.3g} in the median run"
+    said = f"params {format_number(typical['params'], 3)} and tokens {format_number(typical['tokens'], 3)} in the median run"
     return error(
         "units",
         "flops",

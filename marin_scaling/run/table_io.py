@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling.errors import RunTableError
 from marin_scaling.files import read_bytes, replace_file
 from marin_scaling.printable import printable, quoted
+from marin_scaling.units import format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
@@ -311,9 +312,9 @@ def positive_number(cell: Any, *, where: str, why: str, fix: str) -> float:
     """Return the positive, plausible number in a cell, else raise `RunTableError`."""
     number = finite_number(cell, where=where, why=why, fix=fix)
     if number <= 0:
-        raise RunTableError(f"{where} holds {number:g}; it must be above zero.", why=why, fix=fix)
+        raise RunTableError(f"{where} holds {format_number(number)}; it must be above zero.", why=why, fix=fix)
     if not LEAST_NUMBER <= number <= LARGEST_NUMBER:
-        raise RunTableError(f"{where} holds {number:g}; no run has such a number.", why=why, fix=fix)
+        raise RunTableError(f"{where} holds {format_number(number)}; no run has such a number.", why=why, fix=fix)
     return number
 
 

@@ -26,7 +26,7 @@ from marin_scaling.speedrun.hardware import Machine, accelerator
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission
 from marin_scaling.speedrun.track import Claim, Track, claim_findings
 from marin_scaling.strict_model import Part
-from marin_scaling.units import format_count, format_duration, format_flops
+from marin_scaling.units import format_count, format_duration, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
@@ -264,7 +264,9 @@ def run_info_text(info: Mapping[str, Any]) -> str:
 
 
 def _line(part: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value:.6g}" if isinstance(value, float) else f"{key} {value}" for key, value in part.items())
+    return ", ".join(
+        f"{key} {format_number(value)}" if isinstance(value, float) else f"{key} {value}" for key, value in part.items()
+    )
 
 
 def _range(values: Mapping[str, float], shown: Any) -> str:
@@ -282,7 +284,9 @@ def _machine_lines(machine: Mapping[str, Any] | None, *, allowed: Sequence[str])
         f"time       {_range(machine['seconds'], format_duration)} per run",
     ]
     if machine["us_dollars"] is not None:
-        lines.append(f"cost       {_range(machine['us_dollars'], lambda value: f'{value:.3g} US dollars')} per run")
+        lines.append(
+            f"cost       {_range(machine['us_dollars'], lambda value: f'{format_number(value, 3)} US dollars')} per run"
+        )
     return lines
 
 

@@ -24,6 +24,7 @@ from marin_scaling.run.table import RunTable, table_of_frame
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.speedrun.track import AXES, axis_key
+from marin_scaling.units import format_flops, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,7 +383,7 @@ def _too_little(ordered: Sequence[Submission], *, flops: float) -> str:
     if decades < LEAST_DECADES:
         return f"the runs span {decades:.2f} decades of model FLOPs; a fit needs {LEAST_DECADES}"
     if flops <= dearest:
-        return f"the largest run has {dearest:.3g} model FLOPs, not below the track's {flops:.3g}"
+        return f"the largest run has {format_number(dearest, 3)} model FLOPs, not below the track's {format_flops(flops)}"
     return ""
 
 

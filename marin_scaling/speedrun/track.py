@@ -19,6 +19,7 @@ from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.hardware import accelerator
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.strict_model import SHA256, Part
+from marin_scaling.units import format_number
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_yaml
 
@@ -114,7 +115,7 @@ class Track(Part):
     def rules(self) -> list[str]:
         """Return the rules, one sentence each."""
         asked = {
-            **{f"at most {most:.6g} {_AXIS_OF[key]}": True for key, most in self.limits.items()},
+            **{f"at most {format_number(most)} {_AXIS_OF[key]}": True for key, most in self.limits.items()},
             f"hardware {joined(self.hardware, separator=' or ')}": self.hardware,
             f"at most {self.chips_at_most} chips": self.chips_at_most,
             f"data set {self.data_name}": self.data_name,
@@ -230,14 +231,16 @@ def _over_limits(claim: Claim, track: Track) -> Iterator[Finding]:
         cost = claim.costs.get(key)
         if cost is None:
             if not claim.is_plan:
-                yield _against(key, f"{names[key]} are unknown; the track allows {most:.6g}")
+                yield _against(key, f"{names[key]} are unknown; the track allows {format_number(most)}")
         elif cost > most:
-            yield _against(key, f"{_apart(cost, most)} {names[key]}; the track allows {most:.6g}")
+            yield _against(key, f"{_apart(cost, most)} {names[key]}; the track allows {format_number(most)}")
 
 
 def _apart(value: float, other: float) -> str:
     """Return a value with enough digits to differ from another one."""
-    return next((text for digits in (6, 9, 12) if (text := f"{value:.{digits}g}") != f"{other:.{digits}g}"), repr(value))
+    return next(
+        (text for digits in (6, 9, 12) if (text := format_number(value, digits)) != format_number(other, digits)), repr(value)
+    )
 
 
 def _other_machine(claim: Claim, track: Track) -> Iterator[Finding]:

@@ -374,4 +374,4 @@ def test_a_ladder_of_another_name_is_refused(root: Path, folder: Path) -> None:
 def test_a_ladder_that_is_as_large_as_its_target_is_refused(root: Path, folder: Path) -> None:
     """What was measured is no forecast."""
     sign_again(folder, files=edited(folder, "ladder.json", lambda ladder: ladder["rows"][0].update(flops=1e13)))
-    refused(root, "the target costs", "and the largest of 4 fitted runs 1e+13")
+    refused(root, "the target costs", "and the largest of 4 fitted runs 1e13")

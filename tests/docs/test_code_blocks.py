@@ -25,7 +25,8 @@ def workplace(tmp_path: Path) -> Path:
 def run(block: CodeBlock, workplace: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", block.code] if block.language == "python" else ["bash", "-euc", block.code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(command, cwd=workplace, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PATH": path, "COLUMNS": "80"}
+    return subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]], ids=lambda page: str(page.relative_to(ROOT)))

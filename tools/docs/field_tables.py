@@ -148,7 +148,7 @@ def _limit(metadata: object) -> str:
     found = {key: limit for key, limit in found.items() if limit is not None and limit != unbounded.get(key)}
     found = {key: limit for key, limit in found.items() if key != "pattern" or limit not in IN_WORDS}
     said = {key: f"`{limit}`" if key == "pattern" else limit for key, limit in found.items()}
-    return " and ".join(f"{_SIGNS[key]} {limit}" for key, limit in said.items())
+    return " and ".join(f"{_SIGNS[key]} {limit}".replace("e+", "e") for key, limit in said.items())
 
 
 def _default(info: FieldInfo) -> str:

@@ -33,7 +33,7 @@ from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.printable import joined
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
-from marin_scaling.units import format_count
+from marin_scaling.units import format_count, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
@@ -394,7 +394,7 @@ def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement:
     if tokens is not None and value is not None and abs(tokens / target["tokens"] - 1) > MOST_TOLERANCE:
         yield (
             f"the run has {format_count(tokens)} tokens, and {format_count(target['tokens'])} were promised "
-            f"({tokens:.6g}, {target['tokens']:.6g}; {MOST_TOLERANCE:.0%} is allowed)"
+            f"({format_number(tokens)}, {format_number(target['tokens'])}; {MOST_TOLERANCE:.0%} is allowed)"
         )
     for began in dict.fromkeys([found["started_at"], *(run["started_at"] for run in found.get("runs", []))]):
         if began is not None and parse_moment(began) < statement.created_at:

@@ -66,9 +66,8 @@ def _text(markup: str) -> str:
 
 
 def _verbatim(markup: str) -> str:
-    """Return output with long lines wrapped, except those of a remedy, whose commands are copied."""
-    lines = [_plain(line) for line in markup.removesuffix("\n</code></pre>").split("\n")]
-    return "\n".join(line if line.startswith("  fix:") else _wrapped(line) for line in lines)
+    """Return output with long lines wrapped."""
+    return "\n".join(_wrapped(_plain(line)) for line in markup.removesuffix("\n</code></pre>").split("\n"))
 
 
 def _line(line: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
+from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.limits import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED
 from marin_scaling.markdown import cell, preformatted, table, without_root
 from marin_scaling.markdown import escape as markdown_escape
@@ -38,7 +39,7 @@ from marin_scaling.preregistration.track_record import KnownForecasts, record_te
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.printable import joined, shortened
 from marin_scaling.run.store import is_finished
-from marin_scaling.units import counted, format_flops
+from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 _FAR = 100  # published practice went 333x beyond its ladder
@@ -149,24 +150,21 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
 
 
 def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the distances at which the backtest's 90 % intervals held at most half of the larger runs."""
+    """Yield the distances at which the backtest's 90 % intervals held at most half of the losses."""
     for row in rows:
         if row["inside90"] <= _HALF:
             direction = "high" if row["bias"] > 0 else "low"
             yield (
-                f"**its backtest missed**: of {row['count']} runs at {row['nearest']:g}x and more beyond the fitted ones, "
-                f"{row['inside90']:.0%} lay in their 90 % intervals; the forecasts were {abs(row['bias']):.1%} too {direction}"
+                f"**its backtest missed**: of {row['count']} forecasts at {row['nearest']:g}x and more beyond the fitted runs, "
+                f"{row['inside90']:.0%} held the loss in their 90 % intervals; they were {abs(row['bias']):.1%} too {direction}"
             )
 
 
 def of_other_choices(statement: Statement) -> Iterator[str]:
     """Yield medians of alternative fits that lie outside of the interval."""
-    low, high = statement.quantiles[0.05], statement.quantiles[0.95]
-    choices = [row for row in statement.predicate["forecast"]["sensitivity"] if row["median"] is not None]
-    outside = [row for row in choices if not low <= row["median"] <= high]
-    if outside:
-        listed = joined((f"{row['choice']}: {row['median']:.4f}" for row in outside), separator="; ")
-        yield f"**{len(outside)} of {len(choices)} alternative fits lie outside its 90 % interval**: {escape(listed)}"
+    if outside := choices_outside(statement.predicate["forecast"]["sensitivity"], statement.quantiles):
+        fact, _, listed = outside.partition(": ")
+        yield f"**{fact}**: {escape(listed)}"
 
 
 def remark_on_notices(each: Reviewed, *, runs_dir: Path) -> str:
@@ -182,7 +180,7 @@ def measured_table(statement: Statement) -> str:
     """Return a table of the promised run, its metric, and the fitted runs."""
     predicate = statement.predicate
     run, metric, recipe = predicate["targetRun"], predicate["metric"], predicate["recipe"]
-    cost = f"{run['flops']:.6g} FLOPs ({run['flopsConvention']})"
+    cost = f"{format_number(run['flops'], 4)} FLOPs ({run['flopsConvention']})"
     active = "" if run["paramsActive"] == run["paramsTotal"] else f" ({run['paramsActive']:,} active)"
     protocol = {name: value for name, value in metric["protocol"].items() if name != "metric"}
     rows = {

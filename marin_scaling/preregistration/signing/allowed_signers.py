@@ -151,17 +151,20 @@ def require_listed(path: Path, *, principal: str, key: PublicKey, namespace: str
 
 
 def require_may_sign(path: Path, *, principal: str, key: PublicKey, namespace: str, at: datetime) -> None:
-    """Check like `require_listed` before signing; the error names the key that is listed for the name."""
+    """Check like `require_listed` before signing; the error names the listed key of the name, or the owner of the key."""
     try:
         require_listed(path, principal=principal, key=key, namespace=namespace, at=at)
     except VerificationError as error:
-        listed = (
-            [each.key.fingerprint for each in read_allowed_signers(path) if each.names(principal)] if is_present(path) else []
-        )
+        signers = read_allowed_signers(path) if is_present(path) else []
+        listed = [each.key.fingerprint for each in signers if each.names(principal)]
+        owners = [each.principal for each in signers if each.key.wire == key.wire]
         line = signer_line(principal, key=key, namespace=namespace)
-        known = f"Sign with a key that is listed for {principal}, {', '.join(listed)}: --key KEY"
-        other = known if listed else f"Nothing was written. Ask a maintainer to add your line first: {line}"
-        raise VerificationError(error.lines, why=error.why, fix=other) from error
+        fix = f"Nothing was written. Ask a maintainer to add your line first: {line}"
+        if listed:
+            fix = f"Sign with a key that is listed for {principal}, {', '.join(listed)}: --key KEY"
+        elif owners:
+            fix = f"This key is that of {owners[0]}. {principal} needs another key, and a line for it in {path}: --key KEY"
+        raise VerificationError(error.lines, why=error.why, fix=fix) from error
 
 
 def signer_line(principal: str, *, key: PublicKey, namespace: str) -> str:

@@ -5,9 +5,12 @@ What each reader refuses, and why, is tested with the reader.
 
 import csv
 import os
+from pathlib import Path
 
 import pytest
 from command_line import LADDER, assert_message, assert_refused, listing, marin_scale, marin_scale_process
+
+from marin_scaling.printable import TABLE_WIDTH
 
 COLUMNS = ("run", "flops", "params", "tokens", "loss")
 
@@ -51,7 +54,7 @@ LADDER_FAULTS = {
     "target not larger": (
         ": 1.2e12}",
         ": 2.4e11}",
-        "line 8: target: its budget_flops 2.4e+11",
+        "line 8: target: its budget_flops 2.4e11",
     ),
     "text in a number": ("6e10", "many", "line 5: rungs.1.budget_flops: input should be a valid number"),
     "no number": ("6e10", ".nan", "line 5: rungs.1.budget_flops: input should be a finite number"),
@@ -131,7 +134,7 @@ def test_a_ladder_that_is_not_trained_is_not_forecast(tmp_path):
         ("loss", "nan", "holds nan"),
         ("loss", "inf", "holds inf"),
         ("flops", "0", "holds 0; it must be above zero"),
-        ("flops", "-1e18", "holds -1e+18; it must be above zero"),
+        ("flops", "-1e18", "holds -1e18; it must be above zero"),
         ("tokens", "", "is empty"),
         ("tokens", "5_0", "holds '5_0', which is not a number"),
     ],
@@ -264,3 +267,13 @@ def test_output_that_cannot_be_printed_is_said_on_standard_error(tmp_path):
     done = marin_scale_process("--help", cwd=tmp_path, before=lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1) and None)
     assert done.returncode == 2
     assert_message(done, "standard output: no space left on device")
+
+
+def test_an_error_is_wrapped_and_its_command_stays_on_one_line(tmp_path: Path) -> None:
+    """At 80 columns where the output is no terminal."""
+    name = "a-table-of-runs-with-a-rather-long-name.csv"
+    (tmp_path / name).write_text("run\n")
+    done = marin_scale("preregister", name, cwd=tmp_path, environment={"COLUMNS": f"{TABLE_WIDTH}"})
+    *others, command = sorted(done.stderr.splitlines(), key=len)
+    assert len(others[-1]) <= TABLE_WIDTH < len(command)
+    assert command.split()[:2] == ["marin-scale", "preregister"]

@@ -143,7 +143,7 @@ def test_a_cell_that_is_no_such_number_is_named(table, place, cell, said):
         (("--chance", "25"), {}, UsageError, "25 is not an accuracy"),
         (("--column", "loss=arc_bpb"), {}, UsageError, "arc_bpb"),
         ((), {"predict": "much"}, UsageError, "'much' is not a"),
-        ((), {"predict": "1e60"}, FitRefused, "no forecast at 1e+60 FLOPs"),
+        ((), {"predict": "1e60"}, FitRefused, "no forecast at 1e60 FLOPs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(table, arguments, columns, error, said):

@@ -53,7 +53,7 @@ def test_a_figure_is_drawn_beside_the_text(tmp_path):
         (["--column", "weight=loss"], RunTableError, "'weight' is no column of a run table"),
         (["--law", "chinchilla"], UsageError, "law 'chinchilla'"),
         (["--plot", "law.bmp"], UsageError, "'.bmp'"),
-        (["--predict", "1e200"], FitRefused, "no forecast at 1e+200 FLOPs"),
+        (["--predict", "1e200"], FitRefused, "no forecast at 1e200 FLOPs"),
     ],
 )
 def test_bad_options_are_refused_with_a_reason(arguments, error, message):

@@ -169,7 +169,7 @@ def test_what_is_no_recipe_is_refused_with_what_why_and_fix(
         ("name: bad\nbase: delphi\nconstants: {beta1: 1}\n", ("constants.beta1: 1 is not below 1",)),
         ("name: bad\nbase: delphi\nconstants: {warmup_fraction: 5}\n", ("constants.warmup_fraction: 5 is more than 1",)),
         ("name: bad\nbase: delphi\nconstants: {widest: 1e12}\n", ("is more than 1000 times off the recipe's own, 16384",)),
-        ("name: bad\nbase: delphi\nconstants: {tuned_tokens: 5e-324}\n", ("is more than 1e+09 times off the recipe's own",)),
+        ("name: bad\nbase: delphi\nconstants: {tuned_tokens: 5e-324}\n", ("is more than 1e9 times off the recipe's own",)),
         ("name: bad\nbase: own_recipes:Plain\nconstants: {mlp_ratio: 3}\n", ("has no constants to override",)),
         ("name: bad\nbase: delphi\nconstants: {mlp_ratio: yes}\n", ("line 3: constants: mlp_ratio is true, not a number",)),
         ("name: bad\nbase: delphi\n", ("constants: field required",)),

@@ -128,7 +128,7 @@ def test_enough_unique_tokens_change_no_number():
 def test_a_law_of_optima_refuses_a_limited_optimum():
     """It knows no other sizes."""
     result = fit(table_of_frame(grid().iloc[:25]), law="isoflop-frontier")
-    with pytest.raises(FitRefused, match="1e\\+08 unique tokens"):
+    with pytest.raises(FitRefused, match="1e8 unique tokens"):
         forecast(result, flops=1e21, unique_tokens=1e8)
 
 
@@ -156,7 +156,7 @@ def test_runs_that_differ_in_epochs_are_no_sweep():
 def test_the_command_and_the_document_name_effective_tokens(tmp_path):
     """Runs that repeat data, their least share, and the target's epochs; without a budget the option is refused."""
     grid().to_csv(tmp_path / "runs.csv", index=False)
-    arguments = ["fit", str(tmp_path / "runs.csv"), "--predict", "1e21", "--unique-tokens", "5e9"]
+    arguments = ["fit", str(tmp_path / "runs.csv"), "--predict", "1e21", "--unique-tokens", "5B"]
     printed = CliRunner().invoke(app, arguments).stdout
     assert "effective tokens: 25 runs repeat data" in printed
     assert "epochs of 5.00B unique tokens" in printed
@@ -167,7 +167,7 @@ def test_the_command_and_the_document_name_effective_tokens(tmp_path):
     assert prediction["effective_tokens"] < prediction["tokens"]
     refused = CliRunner().invoke(app, ["fit", str(DELPHI), "--unique-tokens", "5e9"])
     assert isinstance(refused.exception, UsageError)
-    assert "5e+09" in str(refused.exception)
+    assert "5e9" in str(refused.exception)
 
 
 @pytest.mark.parametrize("limited", [True, False])

@@ -11,7 +11,7 @@ from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
-from marin_scaling.forecast.forecast import forecast, sensitivity
+from marin_scaling.forecast.forecast import above_optimum, forecast, sensitivity
 from marin_scaling.forecast.report import forecast_document, forecast_text
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.preregistration.format import SUBJECTS
@@ -60,7 +60,7 @@ def test_laws_that_disagree_beyond_the_interval_lower_the_status(delphi):
     assert forecast_document(result, [near, far])["status"] == FitStatus.USABLE.value
     document = forecast_document(result, [near, apart])
     assert document["status"] == FitStatus.LAWS_DISAGREE.value
-    assert any("the laws disagree" in each and "1e+23" in each for each in document["warnings"])
+    assert any("the laws disagree" in each and "1e23" in each for each in document["warnings"])
 
 
 def test_an_optimum_far_from_every_run_is_not_usable(delphi):
@@ -216,3 +216,22 @@ def test_what_was_left_out_is_listed_with_its_reason_and_renamed_columns_are_sai
     text = forecast_text(fit(read_run_table(path)), [])
     assert "line 8: it diverged (status)" in text
     assert "columns: C as flops, N as params, D as tokens, eval/loss as loss" in text
+
+
+def test_the_back_test_counts_forecasts_and_not_runs(delphi):
+    """A run that is forecast from several budgets counts as often."""
+    result, forecasts = delphi
+    tested = backtest_of_fit(result)
+    inside = sum(point.inside(0.05, 0.95) for point in tested.points)
+    assert f"{inside} of {len(tested.points)} forecasts" in forecast_text(result, forecasts, tested)
+    assert len({point.run for point in tested.points}) < len(tested.points)
+
+
+@pytest.mark.parametrize("times", [0.25, 4])
+def test_the_loss_of_a_given_size_is_compared_with_that_of_the_optimum(delphi, times):
+    """By the law, at the same FLOPs: away from the optimum it is above."""
+    result, (_, ahead) = delphi
+    given = forecast(result, flops=ahead.flops, params=ahead.params * times, tokens=ahead.tokens / times)
+    above = above_optimum(result, given)
+    assert above > 0
+    assert f"this size's loss is {above:.2%} above N*'s" in " ".join(forecast_text(result, [given]).split())

@@ -116,7 +116,7 @@ def test_csv_parquet_and_json_lines_are_read_alike(tmp_path):
         ("params,loss\n1e9,2\n", "has the columns params, loss: neither params and tokens nor flops"),
         ("params,tokens\n1e9,2e10\n1e9,\n", "line 3 has neither params and tokens nor flops"),
         ("params,tokens\n1e9,many\n", "line 2, column 'tokens' holds 'many', which is not a number"),
-        ("N,D\n1e9,2e10\n-1e9,2e10\n", "line 3, column 'N' holds -1e+09; it must be above zero"),
+        ("N,D\n1e9,2e10\n-1e9,2e10\n", "line 3, column 'N' holds -1e9; it must be above zero"),
         ("flops\n1e21\ninf\n", "line 3, column 'flops' holds inf"),
         ("flops\n0\n", "line 2, column 'flops' holds 0; it must be above zero"),
         ("flops,params,tokens\n1e21,1e9,2e10\nx,1e9,2e10\n", "line 3, column 'flops' holds 'x', which is not a number"),

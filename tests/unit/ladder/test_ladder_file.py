@@ -35,7 +35,7 @@ def write(folder: Path, text: str) -> Path:
         (
             "target: {budget_flops: 1e12",
             "target: {budget_flops: 2e11",
-            r"target: its budget_flops 2e\+11 .* 2e\+11",
+            "target: its budget_flops 2e11 .* 2e11",
         ),
         ("hidden_dims: [16, 24]}\n  - {budget_flops: 2e11, ", "hidden_dims: []}\n  - {budget_flops: 2e11, ", "line 4"),
         ("target: {budget_flops: 1e12}", "", "target: field required"),
@@ -51,6 +51,21 @@ def test_a_mistake_is_named_with_its_line_and_key(tmp_path: Path, old: str, new:
     with pytest.raises(LadderFileError, match=sentence) as caught:
         read_ladder_file(write(tmp_path, GOOD.replace(old, new)))
     assert "tiny.yaml" in caught.value.what
+
+
+@pytest.mark.parametrize("wrong", ["the data stay", "[the data stay]", "{text: the data stay}"])
+def test_wrong_assumptions_are_answered_with_their_keys(tmp_path: Path, wrong: str) -> None:
+    """A sentence, a list of sentences, and a mapping outside of a list."""
+    with pytest.raises(LadderFileError, match=r"line 8: promise\.assumptions: .*text.*if_false"):
+        read_ladder_file(write(tmp_path, GOOD.rstrip() + f"\npromise:\n  assumptions: {wrong}\n"))
+
+
+def test_of_many_faults_an_unknown_key_is_named_first(tmp_path: Path) -> None:
+    """Wrong values before it in the file do not hide it."""
+    bad = "".join(f"  - {{budget_flops: -{number}, hidden_dims: [8]}}\n" for number in range(1, 20))
+    with pytest.raises(LadderFileError) as caught:
+        read_ladder_file(write(tmp_path, GOOD.replace("rungs:\n", f"rungs:\n{bad}") + "colour: red\n"))
+    assert "colour" in caught.value.lines[0]
 
 
 def test_a_file_of_another_name_than_the_ladders_is_refused(tmp_path: Path) -> None:

@@ -147,3 +147,13 @@ def test_who_signs_with_another_key_is_told_which_one_is_listed(tmp_path):
         with pytest.raises(VerificationError, match=principal) as error:
             require_may_sign(path, principal=principal, **asked)
         assert fix in error.value.fix
+
+
+def test_who_signs_with_the_key_of_another_person_is_told_whose_it_is(tmp_path):
+    """The line of that key is not offered for a second name."""
+    path = tmp_path / "allowed_signers"
+    path.write_text(signer_line("ada@example.org", key=KEY, namespace=NAMESPACE) + "\n")
+    with pytest.raises(VerificationError) as error:
+        require_may_sign(path, principal="bob@example.org", key=KEY, namespace=NAMESPACE, at=NOON)
+    assert all(fact in error.value.fix for fact in ("ada@example.org", "bob@example.org", "--key", str(path)))
+    assert KEY.text not in error.value.fix

@@ -157,6 +157,7 @@ def test_json_lines_and_levanter_s_log_are_followed_too(root: Path) -> None:
 def test_a_run_of_wandb_is_followed_by_its_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """W&B itself wrote them."""
     wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")  # W&B keeps the settings of the first start in a process
     monkeypatch.setenv("WANDB_SILENT", "true")
     folder = register_with_curves(root, outcome={"tracker": "wandb", "project": "hero", "run": "w1", "key": KEY})
     (root / "own").mkdir()

@@ -25,9 +25,11 @@ from marin_scaling.errors import (
     UsageError,
     VerificationError,
 )
+from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.outcome import State
-from marin_scaling.preregistration.outside import preregister_table, record_outcome
+from marin_scaling.preregistration.outside import forecast_outside, preregister_table, read_target_file, record_outcome
 from marin_scaling.preregistration.preregister import sign_notice
+from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verification import verify, verify_registry
@@ -345,6 +347,42 @@ def test_all_faults_of_a_target_file_are_named_at_once(root: Path) -> None:
     with pytest.raises(LadderFileError) as refusal:
         register()
     assert all(name in str(refusal.value) for name in ("params", "trainer", "colour"))
+
+
+def test_choices_outside_the_interval_are_named_before_signing(root: Path) -> None:
+    """Each with its median, beside the ends of the interval."""
+    said: list[str] = []
+    evidence = forecast_outside("runs.csv", read_target_file(Path("hero.yaml")), on_message=said.append)
+    (found,) = evidence.forecast["predictions"]
+    low, high = (found["quantiles"][level] for level in ("0.05", "0.95"))
+    outside = [row for row in found["sensitivity"] if row["median"] is not None and not low <= row["median"] <= high]
+    assert outside
+    flat = [" ".join(each.split()) for each in said if each.startswith("warning: ")]
+    (warning,) = [each for each in flat if f"{low:.4f}, {high:.4f}" in each]
+    assert all(f"{row['choice']}: {row['median']:.4f}" in warning for row in outside)
+
+
+@pytest.mark.parametrize("files", [(pd.DataFrame({"loss": [2.5]}), "hero.yaml"), ("runs.csv", {"name": "hero"})])
+def test_a_table_or_target_that_is_no_file_is_refused(root: Path, files: tuple) -> None:
+    """The error names its type."""
+    with pytest.raises(UsageError) as refusal:
+        preregister_table(*files, key="key", signer=PRINCIPAL, on_message=lambda _: None)
+    assert any(f" {type(each).__name__}," in str(refusal.value) for each in files if not isinstance(each, str))
+
+
+def test_a_registration_is_shown_in_one_line(root: Path, folder: Path) -> None:
+    """Its folder, its registrant and its digest; not its bytes."""
+    statement = read_registration(folder)
+    shown = repr(Registration(folder=folder, statement=statement, target=None))
+    assert all(fact in shown for fact in (str(folder), PRINCIPAL, statement.sha256))
+    assert len(shown) < len(str(folder)) + 150
+
+
+def test_the_page_states_the_assurance_once(root: Path, folder: Path) -> None:
+    """With its meaning; the other mention is the evidence of `verify`."""
+    text = page(root, f"preregistrations/{folder.name}.md")
+    assert text.count("tracked") == 1 + sum("tracked" in step.evidence for step in verify(folder).steps)
+    assert ASSURANCE["tracked"] in text
 
 
 def test_a_table_elsewhere_is_refused(root: Path) -> None:

@@ -13,6 +13,7 @@ from amendment_factory import lower, make_amendment
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from fitted_registration import fitted, make_fitted_registration
 from git_repository import branch_off, commit, git
+from one_page import page
 from registration_factory import CREATED_AT, make_registration, run_spec, signing_key, store_run, target_spec
 from typer.testing import CliRunner, Result
 
@@ -32,6 +33,7 @@ from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.printable import TABLE_WIDTH
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.units import format_number
 
 FIRST = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")
@@ -220,7 +222,8 @@ def test_what_is_promised_stands_before_how_it_was_got(root: Path) -> None:
     promised = read_registration(SECOND).predicate["targetRun"]
     said = review().stdout.partition("### Promised run")[2].partition("###")[0]
     for row in (
-        f"| size | {promised['paramsTotal']:,} parameters, {promised['tokens']:,} tokens, {promised['flops']:.6g} FLOPs",
+        f"| size | {promised['paramsTotal']:,} parameters, {promised['tokens']:,} tokens, "
+        f"{format_number(promised['flops'], 4)} FLOPs",
         "| metric | bits_per_byte in bits/byte; ",
         "| weights | ",
         "| text | digest ",
@@ -230,7 +233,7 @@ def test_what_is_promised_stands_before_how_it_was_got(root: Path) -> None:
 
 
 def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
-    """Each with the median that it gives; nothing is said where all are inside."""
+    """By the review and by the page, each with the median that it gives; nothing where all are inside."""
     add_second(root)
     statement = read_registration(SECOND)
     low, high = statement.quantiles[0.05], statement.quantiles[0.95]
@@ -238,8 +241,11 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
     outside = {choice: median for choice, median in medians.items() if median is not None and not low <= median <= high}
     assert outside
     said = review().stdout
-    assert f"**{len(outside)} of {len(medians)} alternative fits lie outside its 90 % interval**" in said
-    assert all(f"{choice}: {median:.4f}" in said for choice, median in outside.items())
+    shown = page(root, f"preregistrations/{SECOND.name}.md")
+    for text in (said, shown):
+        assert f"{len(outside)} of {len(medians)} " in text
+        assert f"{low:.4f}, {high:.4f}" in text
+        assert all(f"{choice}: {median:.4f}" in text for choice, median in outside.items())
     for row in statement.predicate["forecast"]["sensitivity"]:
         row["median"] = statement.quantiles[0.5]
     assert not list(of_other_choices(statement))
@@ -247,7 +253,7 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("inside", "facts"),
-    [(0.51, []), (0.5, ["8 runs", "3x and more", "50% lay in their 90 %", "2.3% too high"])],
+    [(0.51, []), (0.5, ["8 forecasts", "3x and more", "50%", "90 %", "2.3% too high"])],
 )
 def test_a_backtest_that_missed_half_of_its_runs_is_a_warning(inside: float, facts: list[str]) -> None:
     """With how many runs, how far, and to which side: the forecast comes from the same law."""

@@ -156,7 +156,7 @@ def test_unique_tokens_make_epochs_and_runs_that_repeat_them_are_named():
     np.testing.assert_allclose(table.frame["epochs"], np.maximum(table.frame["tokens"] / 2e9, 1))
     assert any("epoch" in warning for warning in table.warnings)
     document = forecast_document(fit(table), [forecast(fit(table), flops=1e21)])
-    assert any("epochs of the 2e+09 unique ones" in warning for warning in document["warnings"])
+    assert any("epochs of the 2e9 unique ones" in warning for warning in document["warnings"])
 
 
 def test_a_forecast_that_its_own_law_contradicts_is_not_usable():

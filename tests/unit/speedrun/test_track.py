@@ -10,6 +10,7 @@ from marin_scaling.errors import DocumentError
 from marin_scaling.findings import Severity
 from marin_scaling.speedrun.submission import Submission, read_submissions
 from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
+from marin_scaling.units import format_number
 
 ROOT = Path(__file__).parents[3]
 LIMITED = ("model_flops", "hardware_flops", "chip_seconds", "seconds", "us_dollars", "parameters", "trained_tokens")
@@ -40,7 +41,9 @@ def test_each_cost_can_have_a_limit(axis: str) -> None:
     cost = AXES[axis](each)
     assert cost is not None
     assert said(each, limits={key: cost}) == []
-    assert said(each, limits={key: cost * 0.99}) == [f"error {key}: {cost:.6g} {axis}; the track allows {cost * 0.99:.6g}"]
+    assert said(each, limits={key: cost * 0.99}) == [
+        f"error {key}: {format_number(cost)} {axis}; the track allows {format_number(cost * 0.99)}"
+    ]
 
 
 @pytest.mark.parametrize(
