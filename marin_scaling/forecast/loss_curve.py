@@ -38,6 +38,7 @@ _DEVIATIONS = np.geomspace(5e-4, 0.1, 12)  # of a run from the shape, at f = 1/e
 _USUAL_DEVIATION, _SPREAD = 0.0012, 1.0  # of their log-normal prior
 _ENDS = 100  # final losses that stand for all draws
 _SMOOTHING = 0.25  # of their standard deviation
+_WIDE = (0.6, 1.05)  # range of an unknown final loss, in units of the lowest loss so far
 _LEAST_WEIGHT = 2e-3  # of a size of deviations and noise
 
 
@@ -268,11 +269,21 @@ def curve_from_ladder(
     `seen` are its losses at `FRACTIONS` so far, NaN where unknown. Errors as in `forecast_curve`.
     """
     rows = {row["run"]: row for row in ladder["rows"]}
-    known = [
-        _curve_of(rows[each["run"]], losses=np.array(each["losses"], dtype=np.float64)) for each in ladder["curves"]["runs"]
-    ]
+    curves, estimated = ladder["curves"]["runs"], ladder["curves"].get("complete", ())
+    known = [_curve_of(rows[each["run"]], losses=np.array(each["losses"], dtype=np.float64)) for each in curves]
+    known = [replace(each, end=None) if curve["run"] in estimated else each for curve, each in zip(curves, known, strict=True)]
     run = _curve_of(target, losses=np.full(len(FRACTIONS), np.nan) if seen is None else seen)
     return forecast_curve(known, run, np.array(ends))
+
+
+def estimated_end(row: Mapping[str, Any], finished: Sequence[Mapping[str, Any]]) -> float:
+    """Return the final loss of a run that stopped early, from its curve and those of finished runs.
+
+    Each run is a row of `ladder.json` with its `losses` at `FRACTIONS`, None where unknown.
+    """
+    run, *known = (_curve_of(each, losses=np.array(each["losses"], dtype=np.float64)) for each in (row, *finished))
+    last = float(np.nanmin(run.losses))
+    return forecast_curve(known, replace(run, end=None), last * np.geomspace(*_WIDE, 1000)).end[0.5]
 
 
 def _curve_of(row: Mapping[str, Any], *, losses: Array) -> RunCurve:

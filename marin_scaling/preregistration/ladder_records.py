@@ -20,11 +20,15 @@ from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.register import ladder_row
 from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.printable import joined
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
-    from marin_scaling.run.table import RunTable
+    import pandas as pd
+
+    from marin_scaling.run.table import ReadingChoices, RunTable
+    from marin_scaling.run.table_io import RawTable
 
 
 def ladder_table(ladder: Mapping[str, Any]) -> RunTable:
@@ -110,14 +114,18 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
     The step is not compared if the table is not there.
     """
     from marin_scaling.fitting.fit import chosen_runs
-    from marin_scaling.run.table import read_run_table, signed_rows
+    from marin_scaling.run.table import signed_rows
 
     source, path = ladder["source"], root / ladder["source"]["path"]
     if not is_present(path):
         why = f"not compared: {source['path']} is not here; the statement has its digest, {source['sha256'][:16]}"
         return VerifiedStep(what="ladder", evidence=why, compared=False)
     _require_unchanged(path, source, where=where)
-    table = chosen_runs(read_run_table(path, **source["choices"]))
+    curves = ladder.get("curves")
+    if curves and curves["complete"] and not is_present(root / curves["path"]):
+        why = f"not compared: {curves['path']} is not here, from which the losses of some runs were estimated"
+        return VerifiedStep(what="ladder", evidence=why, compared=False)
+    table = chosen_runs(read_signed_table(path, source["choices"], curves=curves, root=root))
     rows: list[dict[str, Any]] = [ladder_row(row) for row in signed_rows(table.frame)]
     for stated, found in zip_longest(ladder["rows"], rows):
         if stated != found:
@@ -125,12 +133,76 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
                 f"{where} has the row {stated}, and {source['path']} says {found}",
                 fix="Register the forecast anew, from the table.",
             )
-    curves = _compared_curves(ladder, where=where, root=root)
+    said = _compared_curves(ladder, where=where, root=root)
     return VerifiedStep(
         what="ladder",
-        evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}{curves}",
-        compared="not compared" not in curves,
+        evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}{said}",
+        compared="not compared" not in said,
     )
+
+
+def read_signed_table(
+    path: Path, choices: ReadingChoices, *, curves: Mapping[str, Any] | None, root: Path = Path()
+) -> RunTable:
+    """Read the runs of an outside run's forecast; final losses of `curves["complete"]` are estimated from their curves.
+
+    `curves` is that of `ladder.json` or of a target file. `RunTableError` as in `read_run_table`, and for a run to complete
+    that is missing, has a final loss, or no curve.
+    """
+    from marin_scaling.run.numbers import number_in
+    from marin_scaling.run.table import read_cells, read_run_table, table_of_frame
+
+    if not curves or not curves["complete"]:
+        return read_run_table(path, **choices)
+    raw = read_cells(path)
+    cells, rows, loss = raw.cells.astype(object), *_unfinished(raw, choices, curves["complete"])
+    known = [number for each in cells[loss] if (number := number_in(each)) is not None]
+    cells.loc[[*rows.values()], loss] = min(known, default=1.0)  # any loss, to read the other columns
+    frame = table_of_frame(cells, source=str(path), **choices).frame
+    for run, estimate in _estimated_ends(root / curves["path"], frame, curves).items():
+        cells.loc[rows[run], loss] = estimate
+    return table_of_frame(cells, source=str(path), **choices)
+
+
+def _unfinished(raw: RawTable, choices: ReadingChoices, complete: Sequence[str]) -> tuple[dict[str, int], str]:
+    """Return the rows of the runs to complete, and the column of losses, which must be empty there."""
+    from marin_scaling.run.columns import COLUMNS, candidates
+    from marin_scaling.run.table_io import is_empty
+
+    chosen = choices.get("columns", {})
+    run, loss = (chosen.get(name) or next(iter(candidates(COLUMNS[name], raw)), "") for name in ("run", "loss"))
+    names = [str(each).strip() for each in raw.cells[run]] if run in raw.cells else []
+    rows = {name: place for place, name in enumerate(names) if name in complete}
+    faults = [f"{raw.name} has no run {name}, which curves.complete names." for name in complete if name not in rows]
+    faults += [
+        f"{raw.name}, {raw.places[place]}: {name} has the loss {raw.cells[loss].iloc[place]}, and curves.complete names it."
+        for name, place in rows.items()
+        if loss in raw.cells and not is_empty(raw.cells[loss].iloc[place])
+    ]
+    if faults or loss not in raw.cells:
+        raise RunTableError(
+            tuple(faults) or f"{raw.name} has no column of losses.",
+            why="Only the loss of a run that has not ended is estimated from its curve.",
+            fix="Correct curves.complete in the target file, or the table.",
+        )
+    return rows, loss
+
+
+def _estimated_ends(path: Path, frame: pd.DataFrame, curves: Mapping[str, Any]) -> dict[str, float]:
+    """Return the final losses of the runs to complete, to six digits; `RunTableError` for a run without a curve."""
+    from marin_scaling.forecast.loss_curve import estimated_end
+    from marin_scaling.run.table import signed_rows
+
+    rows = {row["run"]: ladder_row(row) for row in signed_rows(frame)}
+    logged = {each["run"]: each["losses"] for each in curves_of_runs(path, [*rows.values()], columns=curves["columns"])}
+    if missing := [run for run in curves["complete"] if run not in logged]:
+        raise RunTableError(
+            f"{path} has no curve of {joined(missing)}.",
+            why="Its final loss is to be estimated from its curve.",
+            fix="Add the curve, or leave the run out of curves.complete.",
+        )
+    finished = [{**rows[run], "losses": losses} for run, losses in logged.items() if run not in curves["complete"]]
+    return {run: float(f"{estimated_end({**rows[run], 'losses': logged[run]}, finished):.6g}") for run in curves["complete"]}
 
 
 def _require_unchanged(path: Path, source: Mapping[str, Any], *, where: str) -> None:

@@ -27,7 +27,7 @@ from marin_scaling.preregistration.events.observation import (
     verified_observation,
 )
 from marin_scaling.preregistration.format import METRICS
-from marin_scaling.preregistration.ladder_records import curves_of_runs
+from marin_scaling.preregistration.ladder_records import curves_of_runs, read_signed_table
 from marin_scaling.preregistration.layout import (
     _SLUG,
     OBSERVATION_DIR,
@@ -232,10 +232,10 @@ def forecast_outside(
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
-    from marin_scaling.run.table import read_run_table
 
     promised, source = target.target(), _source(Path(table), choices)
-    result = fit(_in_metric(read_run_table(Path(table), **choices), target))
+    wanted = None if target.curves is None else target.curves.model_dump(mode="json")
+    result = fit(_in_metric(read_signed_table(Path(table), choices, curves=wanted), target))
     _require_active(result, target)
     active = target.active_params or target.params
     size = WantedRun(params=target.params, tokens=target.tokens, active_params=active)
@@ -248,6 +248,7 @@ def forecast_outside(
     curves = None if target.curves is None else _curves(target.curves, result.rows)
     if curves is not None:
         _add_curve(document, curves, rows=result.rows, target=promised, losses=losses, on_message=on_message)
+    doubts += _doubts_of_estimates(result.rows, curves)
     doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
     for doubt in doubts:
         on_message(wrapped(f"warning: {doubt}"))
@@ -255,6 +256,11 @@ def forecast_outside(
     return Evidence(
         rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=promised, source=source, curves=curves
     )
+
+
+def _doubts_of_estimates(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None) -> list[str]:
+    estimated = [row for row in rows if curves is not None and row["run"] in curves["complete"]]
+    return [f"the final loss of {row['run']}, {row['loss']:.4f}, is estimated from its curve" for row in estimated]
 
 
 def _curves(source: CurvesSource, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

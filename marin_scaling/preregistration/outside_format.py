@@ -77,6 +77,8 @@ class CurvesSource(Part):
     """key of this loss in the log of the target; default: that of the outcome"""
     train_steps: Count | None = None
     """planned steps of the target; default: its progress is counted in tokens"""
+    complete: list[RunName] = Field(default_factory=list)
+    """runs of the table without a final loss, which is estimated from their curves"""
 
 
 class Curves(CurvesSource):
