@@ -481,6 +481,11 @@ SUBJECTS: dict[str, type[Part]] = {
 }
 
 
+def is_outside(target: Mapping[str, Any]) -> bool:
+    """Return True if the content of `target.json` is a run that another trainer trains."""
+    return bool(target["role"] == OUTSIDE)
+
+
 def model_of_subject(name: str, document: Any) -> type[Part]:
     """Return the model of a subject; that of `target.json` depends on who trains the run."""
     is_outside = name == "target.json" and isinstance(document, dict) and document.get("role") == OUTSIDE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -98,11 +97,6 @@ class CurveRow(Part):
 
 OUTSIDE: Literal["outside"] = "outside"
 """Role, and recipe, of a run that another trainer trains."""
-
-
-def is_outside(target: Mapping[str, Any]) -> bool:
-    """Return True if the content of `target.json` is a run that another trainer trains."""
-    return bool(target["role"] == OUTSIDE)
 
 
 class OutcomeSource(Part):

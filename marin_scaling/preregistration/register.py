@@ -16,9 +16,10 @@ from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import SigningError, StatementError, UsageError
 from marin_scaling.files import alone_in, read_bytes, write_once
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
+from marin_scaling.preregistration.format import is_outside
 from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME, countersignature_name, countersigners
 from marin_scaling.preregistration.log import log_path, missing_lines, read_log, write_down
-from marin_scaling.preregistration.outside_format import OutsideTarget, is_outside
+from marin_scaling.preregistration.outside_format import OutsideTarget
 from marin_scaling.preregistration.registry import (
     allow_signer,
     find_registration,

@@ -31,9 +31,9 @@ from marin_scaling.preregistration.format import (
     SUBJECT_FILES,
     StatementFile,
     as_in_statement,
+    is_outside,
     model_of_subject,
 )
-from marin_scaling.preregistration.outside_format import is_outside
 from marin_scaling.preregistration.signing.allowed_signers import compared_name
 from marin_scaling.recipe.model_shape import flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import check_document

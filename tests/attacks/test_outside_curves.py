@@ -164,3 +164,14 @@ def test_a_followed_forecast_that_was_edited_is_refused(root: Path, folder: Path
     with contextlib.chdir(root):
         done = CliRunner().invoke(app, ["track", folder.name, "--log", str(write_curve_log(root, done=0.5))])
     assert done.exit_code == 1
+
+
+def test_another_estimate_of_a_final_loss_is_refused(root: Path, folder: Path) -> None:
+    """A registrant may not say that a run of the table was to be completed, to give it another loss."""
+
+    def completed(ladder: dict[str, Any]) -> None:
+        ladder["curves"]["complete"] = [ladder["rows"][0]["run"]]
+        ladder["rows"][0]["loss"] *= 0.99
+
+    promise_again(folder, "ladder.json", completed)
+    assert said_by("verify", root)[0] == 1

@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from made_once import made_once
 from outside_factory import (
@@ -312,3 +313,40 @@ def test_a_run_restarted_under_another_id_is_followed_across_both_logs(root: Pat
     found = follow(folder, root / "a.csv", root / "b.csv")
     assert (found.fraction, len(found.marks)) == (0.75, 15)
     assert all(inside for _, inside in found.marks.values())
+
+
+def write_unfinished(root: Path, **curves: object) -> tuple[str, float]:
+    """Files in which the last run stopped at 80 %; its name and its true final loss."""
+    write_files(root, curves={"path": "curves.csv", **curves})
+    path = write_curves(root)
+    runs = pd.read_csv(root / "runs.csv")
+    name, loss = runs["run"].iloc[-1], float(runs["loss"].iloc[-1])
+    steps = pd.read_csv(path)
+    steps["fraction"] = steps.pop("step") / 40
+    steps[(steps["run"] != name) | (steps["fraction"] <= 0.8)].to_csv(path, index=False)
+    runs.loc[runs.index[-1], "loss"] = None
+    runs.to_csv(root / "runs.csv", index=False)
+    return name, loss
+
+
+def test_the_loss_of_a_run_that_stopped_is_estimated_from_its_curve(root: Path) -> None:
+    """To 0.3 %; a warning names it, and verify estimates it again."""
+    write_unfinished(root)
+    name = pd.read_csv(root / "runs.csv")["run"].iloc[-1]
+    name, loss = write_unfinished(root, complete=[str(name)])
+    said = list[str]()
+    made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=said.append)
+    folder = made.folder.absolute()
+    row = next(each for each in json.loads((folder / "ladder.json").read_bytes())["rows"] if each["run"] == name)
+    assert abs(row["loss"] / loss - 1) < 0.003
+    assert any(name in each and "estimated" in each for each in said)
+    found = verify_and_fit(folder, allowed_signers=folder.parent / "allowed_signers", runs_dir=root / "runs")
+    assert all(step.compared for step in found.steps if step.what in ("ladder", "fit"))
+
+
+@pytest.mark.parametrize("named", ["nobody", "simulated-0"])
+def test_only_a_run_without_a_loss_is_completed(root: Path, named: str) -> None:
+    """Neither an unknown one, nor one that has its loss."""
+    write_unfinished(root, complete=[named])
+    with pytest.raises(RunTableError, match=named):
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
