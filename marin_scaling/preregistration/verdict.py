@@ -17,14 +17,14 @@ from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_text
-from marin_scaling.preregistration.events.observation import ended_at, not_checked, read_observation
+from marin_scaling.preregistration.events.observation import ended_at, marks_text, not_checked, read_observation
 from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
 from marin_scaling.preregistration.outcome import State, Verdict, outcome_document, verdict_of
 from marin_scaling.preregistration.register import Registration, answering_spec
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
-from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
 from marin_scaling.run.paths import RUNS_DIR
@@ -99,7 +99,10 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
     elif verified.outcome is not None:
         outcome, claimed = dict(verified.outcome), f"; {_TRACKED if spec is None else f'claimed: {_AWAY}'}"
         if spec is None:
-            claimed += "".join(f"; {each}" for each in tracked_reservations(folder, receipts=known))
+            forecast = prediction_at(verified.subjects["forecast.json"], flops=statement.predicate["targetRun"]["flops"])
+            marks = marks_text(read_observation(folder), forecast.get("curve", []))
+            said = [*filter(None, [marks]), *tracked_reservations(folder, receipts=known)]
+            claimed += "".join(f"; {each}" for each in said)
     else:
         scored = scored_amendments(verified.later_forecasts, folder=folder, value=None, finished_at=None, receipts=known)
         where = f"its run will lie in {run_folder(runs_dir, spec)}" if spec else _awaited(statement)

@@ -19,7 +19,7 @@ from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_of
-from marin_scaling.preregistration.events.observation import ended_at, read_observation
+from marin_scaling.preregistration.events.observation import ended_at, marks_text, read_observation
 from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
@@ -402,13 +402,8 @@ def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, by
     rows = prediction_at(found.subjects["forecast.json"], flops=target["flops"]).get("curve", [])
     if not rows:
         return Markdown(""), {}
-    seen = (read_observation(found.folder).get("curve") if found.outcome else None) or [None] * len(rows)
-    inside = [
-        row["quantiles"]["0.05"] <= loss <= row["quantiles"]["0.95"]
-        for row, loss in zip(rows, seen, strict=True)
-        if loss is not None
-    ]
-    said = f"{sum(inside)} of {counted(len(inside), 'mark')} of its curve lie in the signed 90 % intervals." if inside else ""
+    observed = read_observation(found.folder) if found.outcome else {}
+    seen, marks = observed.get("curve") or [None] * len(rows), marks_text(observed, rows)
     title = axis_title(metric["name"], unit=metric["unit"])
     panels = {
         f"curve{'-narrow' * is_narrow}": band_chart(rows, seen, metric=title, is_narrow=is_narrow)
@@ -416,7 +411,7 @@ def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, by
     }
     caption = "Signed 50 and 90 % bands of the whole curve, and the losses of the run where they are known"
     shown = show_wide(f"{page_name(found.folder.name)}.figures", "curve", caption)
-    return Markdown(f"{shown}\n\n{said}".strip()), picture_files(panels, page_stem=stem)
+    return Markdown(f"{shown}\n\n{marks}{'.' * bool(marks)}".strip()), picture_files(panels, page_stem=stem)
 
 
 def _ladder_link(root: Path, ladder: str) -> str:

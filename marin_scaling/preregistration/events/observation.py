@@ -33,7 +33,7 @@ from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.printable import joined
 from marin_scaling.strict_model import SHA256, Moment, One, Part, Positive, Text, check_document
-from marin_scaling.units import format_count, format_number
+from marin_scaling.units import counted, format_count, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
@@ -226,6 +226,13 @@ def curve_in_log(run: TrackedRun, target: Mapping[str, Any], curves: Mapping[str
     except RunTableError:  # the outcome stands without a curve, and says so
         return None
     return [None if math.isnan(each) else each for each in losses_at_fractions(curve.fractions, curve.losses).tolist()]
+
+
+def marks_text(observed: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many losses of a signed reading lie inside the `curve` of forecast.json; empty without one of them."""
+    pairs = zip(curve, observed.get("curve") or (), strict=False)
+    inside = [row["quantiles"]["0.05"] <= loss <= row["quantiles"]["0.95"] for row, loss in pairs if loss is not None]
+    return f"{sum(inside)} of {counted(len(inside), 'mark')} of its curve lie in the signed 90 % intervals" if inside else ""
 
 
 def _of_another_tracker(run: TrackedRun, outcome: Mapping[str, Any]) -> list[str]:
