@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
@@ -81,7 +82,7 @@ def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = R
 _CURVE_COLUMN = typer.Option([], "--column", metavar="NAME=COLUMN", help="The table's column of step or loss.")
 _RUN = typer.Argument(metavar="RUN", help="Preregistration, first digits of a run's digest, or table.")
 
-_LOG = typer.Option([], "--log", metavar="PATH", help="Log of an outside run: file, folder, or wandb:ENTITY/PROJECT.")
+_LOG = typer.Option([], "--log", metavar="PATH", help="Log of an outside run: file, folder, wandb:ENTITY/PROJECT; repeatable.")
 
 
 def track_run(
@@ -103,6 +104,7 @@ def track_run(
     Example: marin-scale track 2026-11-26-bytes-dense
     """
     if log:
+        _require_log_alone({"--against": against, "--steps": steps, "--column": column})
         _track_outside(run, log, registry=registry, as_json=as_json)
         return
     from marin_scaling.forecast.tracking import tracked_document, tracked_text
@@ -115,6 +117,17 @@ def track_run(
         typer.echo(dump_canonical(tracked_document(found)), nl=False)
     else:
         typer.echo(tracked_text(found))
+
+
+def _require_log_alone(options: Mapping[str, object]) -> None:
+    from marin_scaling.errors import UsageError
+
+    if given := [name for name, value in options.items() if value]:
+        raise UsageError(
+            f"{', '.join(given)}: no option of a run that is followed by --log.",
+            why="The statement names its forecast, its key and its planned steps.",
+            fix=f"Leave {'it' if len(given) == 1 else 'them'} out.",
+        )
 
 
 def _track_outside(run: str, logs: list[str], *, registry: Path, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from scipy.stats import chi2
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.tracking import verdict
@@ -27,6 +28,9 @@ CURVE_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 LEAST_CURVES = 2
 
 _DONE = -np.log(FRACTIONS) + 0.0  # 0 at the end; the variance of a deviation grows with it
+OTHER_METRIC = 0.02
+"""Relative difference of curves' ends from the final losses from which they are of another metric for certain."""
+_RISEN = 1.05  # times the lowest mark; a higher last loss predicts nothing
 _SAME = 1e-3  # largest relative difference of a curve's last loss from the final loss, if both are one metric
 _DENSE = 8  # points before a fraction from which a line is fitted; fewer are interpolated
 _NEAR = 0.06  # largest distance, in shares of the run, between points that are interpolated
@@ -39,6 +43,7 @@ _USUAL_DEVIATION, _SPREAD = 0.0012, 1.0  # of their log-normal prior
 _ENDS = 100  # final losses that stand for all draws
 _SMOOTHING = 0.25  # of their standard deviation
 _WIDE = (0.6, 1.05)  # range of an unknown final loss, in units of the lowest loss so far
+_IMPROBABLE = 1e-6  # chance of a curve below which it is unlike the known ones
 _LEAST_WEIGHT = 2e-3  # of a size of deviations and noise
 
 
@@ -65,6 +70,8 @@ class CurveForecast:
     end: Mapping[float, float]
     seen: int = 0
     """Number of fractions at which the run's loss was known."""
+    is_unlike: bool = False
+    """True if the run's curve has another shape than the known ones, so that it says nothing about its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +106,8 @@ def losses_at_fractions(fractions: Array, losses: Array) -> Array:
 def _interpolated(done: Array, logs: Array, fraction: float) -> float | None:
     """Return the log loss at a fraction between two near points, or at a point within a hundredth of it."""
     after = int(np.searchsorted(done, fraction))
+    if not len(done):
+        return None
     closest = min((each for each in (after - 1, after) if 0 <= each < len(done)), key=lambda each: abs(done[each] - fraction))
     if abs(done[closest] - fraction) < 0.01:
         return float(logs[closest])
@@ -136,8 +145,18 @@ def forecast_curve(known: Sequence[RunCurve], run: RunCurve, ends: Array) -> Cur
 
 def is_one_metric(known: Sequence[RunCurve]) -> bool:
     """Return True if the curves end at the final losses, so that both are of one metric."""
-    apart = [abs(float(np.log(each.losses[-1] / each.end))) for each in known if each.end and np.isfinite(each.losses[-1])]
+    apart = _apart(known)
     return bool(apart) and float(np.median(apart)) < _SAME
+
+
+def ends_apart(ladder: Mapping[str, Any]) -> float:
+    """Return the median relative difference of curves' last losses in `ladder.json` from the final losses, 0 without any."""
+    apart = _apart(_known_curves(ladder))
+    return float(np.expm1(np.median(apart))) if apart else 0.0
+
+
+def _apart(known: Sequence[RunCurve]) -> list[float]:
+    return [abs(float(np.log(each.losses[-1] / each.end))) for each in known if each.end and np.isfinite(each.losses[-1])]
 
 
 def _shapes(known: Sequence[RunCurve], run: RunCurve) -> list[_Shape]:
@@ -231,7 +250,20 @@ def _quantiles(shapes: Sequence[_Shape], seen: Array, ends: Array) -> CurveForec
     values = [_mixture_quantiles(weights[kept], means[:, place], deviations[:, place]) for place in range(count + 1)]
     *rows, end = [dict(zip(CURVE_LEVELS, np.exp(each).tolist(), strict=True)) for each in values]
     rows += [end] * (len(FRACTIONS) - count)
-    return CurveForecast(by_fraction=dict(zip(FRACTIONS, rows, strict=True)), end=end, seen=len(at))
+    by_fraction = dict(zip(FRACTIONS, rows, strict=True))
+    return CurveForecast(by_fraction=by_fraction, end=end, seen=len(at), is_unlike=_is_unlike(shapes, seen[at], at))
+
+
+def _is_unlike(shapes: Sequence[_Shape], seen: Array, at: NDArray[np.intp]) -> bool:
+    """Return True if the losses seen, at any level, are improbable under every likely shape."""
+    best, chances = max(each.log_weight for each in shapes), [0.0]
+    for each in shapes:
+        if len(at) > 1 and each.log_weight > best + np.log(_LEAST_WEIGHT):
+            weight = np.linalg.inv(each.covariance[np.ix_(at, at)])
+            off = seen - each.mean[at]
+            off = off - (weight @ off).sum() / weight.sum()
+            chances.append(float(chi2.sf(off @ weight @ off, len(at) - 1)))
+    return len(at) > 1 and max(chances) < _IMPROBABLE
 
 
 def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, bandwidth: float) -> tuple[Array, Array, Array]:
@@ -268,12 +300,17 @@ def curve_from_ladder(
 
     `seen` are its losses at `FRACTIONS` so far, NaN where unknown. Errors as in `forecast_curve`.
     """
+    known = _known_curves(ladder)
+    run = _curve_of(target, losses=np.full(len(FRACTIONS), np.nan) if seen is None else seen)
+    return forecast_curve(known, run, np.array(ends))
+
+
+def _known_curves(ladder: Mapping[str, Any]) -> list[RunCurve]:
+    """Return the curves of the runs in `ladder.json`; a run whose final loss was estimated has none."""
     rows = {row["run"]: row for row in ladder["rows"]}
     curves, estimated = ladder["curves"]["runs"], ladder["curves"].get("complete", ())
     known = [_curve_of(rows[each["run"]], losses=np.array(each["losses"], dtype=np.float64)) for each in curves]
-    known = [replace(each, end=None) if curve["run"] in estimated else each for curve, each in zip(curves, known, strict=True)]
-    run = _curve_of(target, losses=np.full(len(FRACTIONS), np.nan) if seen is None else seen)
-    return forecast_curve(known, run, np.array(ends))
+    return [replace(each, end=None) if curve["run"] in estimated else each for curve, each in zip(curves, known, strict=True)]
 
 
 def estimated_end(row: Mapping[str, Any], finished: Sequence[Mapping[str, Any]]) -> float:
@@ -316,6 +353,18 @@ class FollowedCurve:
     seen: Array
     now: CurveForecast
     end: Mapping[float, float]
+    broken_at: float | None = None
+    """Share of the run since which it has no loss that is a number; None if the latest one is."""
+
+    @property
+    def why_not(self) -> str:
+        """Reason for which nothing can be predicted from the run's curve; empty if something can."""
+        if self.broken_at is not None:
+            return f"no loss that is a number since {self.broken_at:.1%} of the run: no prediction"
+        lowest = min((loss for loss, _ in self.marks.values()), default=self.last_loss)
+        if self.last_loss > _RISEN * lowest:
+            return f"the loss has risen from {lowest:.4f} to {self.last_loss:.4f}: no prediction"
+        return "unlike the curves of the smaller runs: no prediction" if self.now.is_unlike else ""
 
     @property
     def marks(self) -> dict[float, tuple[float, bool]]:
@@ -326,7 +375,7 @@ class FollowedCurve:
     @property
     def verdict(self) -> str:
         """Forecast of the end now against the signed one; too early before the first mark."""
-        return verdict(self.now.end, self.end) if self.marks else "too early to say"
+        return self.why_not or (verdict(self.now.end, self.end) if self.marks else "too early to say")
 
 
 def followed_text(found: FollowedCurve) -> str:
@@ -335,20 +384,24 @@ def followed_text(found: FollowedCurve) -> str:
     lines = [
         f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}",
         "  done  signed 90 % interval      loss",
+        *(_mark_line(found, fraction) for fraction in found.signed),
     ]
-    for fraction, quantiles in found.signed.items():
-        low, high, mark = quantiles[0.05], quantiles[0.95], found.marks.get(fraction)
-        if mark is None:
-            again = found.now.by_fraction[fraction]
-            said = f"expected {again[0.5]:.4f} [{again[0.05]:.4f}, {again[0.95]:.4f}]"
-        else:
-            place = "inside" if mark[1] else "above" if mark[0] > high else "below"
-            said = f"{mark[0]:.4f}  {place}"
-        lines.append(f"{fraction:>6.0%}  [{low:.4f}, {high:.4f}]  {said}")
     inside = sum(is_inside for _, is_inside in found.marks.values())
-    lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
+    if found.marks:
+        lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
     signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
-    return "\n".join([*lines, f"end: signed {signed}, now {now} {unit}", found.verdict])
+    return "\n".join([*lines, f"end: signed {signed}{'' if found.why_not else f', now {now}'} {unit}", found.verdict])
+
+
+def _mark_line(found: FollowedCurve, fraction: float) -> str:
+    """Format one share of the run: the signed interval, and the loss there, or what is expected."""
+    signed, again, mark = found.signed[fraction], found.now.by_fraction[fraction], found.marks.get(fraction)
+    line = f"{fraction:>6.0%}  [{signed[0.05]:.4f}, {signed[0.95]:.4f}]"
+    if mark is not None:
+        place = "inside" if mark[1] else "above" if mark[0] > signed[0.95] else "below"
+        return f"{line}  {mark[0]:.4f}  {place}"
+    expected = f"  expected {again[0.5]:.4f} [{again[0.05]:.4f}, {again[0.95]:.4f}]"
+    return line if found.why_not else f"{line}{expected}"
 
 
 def followed_document(found: FollowedCurve) -> dict[str, Any]:
@@ -363,7 +416,7 @@ def followed_document(found: FollowedCurve) -> dict[str, Any]:
         "fraction": found.fraction,
         "last_loss": found.last_loss,
         "curve": rows,
-        "expected": {f"{level:g}": value for level, value in found.now.end.items()},
+        "expected": None if found.why_not else {f"{level:g}": value for level, value in found.now.end.items()},
         "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
         "verdict": found.verdict,
     }

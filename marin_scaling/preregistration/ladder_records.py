@@ -136,7 +136,7 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
     said = _compared_curves(ladder, where=where, root=root)
     return VerifiedStep(
         what="ladder",
-        evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}{said}",
+        evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}{_estimated(curves)}{said}",
         compared="not compared" not in said,
     )
 
@@ -188,6 +188,9 @@ def _unfinished(raw: RawTable, choices: ReadingChoices, complete: Sequence[str])
     return rows, loss
 
 
+_LEAST_MARKS = 10  # of the 20 at every 5 % of a run
+
+
 def _estimated_ends(path: Path, frame: pd.DataFrame, curves: Mapping[str, Any]) -> dict[str, float]:
     """Return the final losses of the runs to complete, to six digits; `RunTableError` for a run without a curve."""
     from marin_scaling.forecast.loss_curve import estimated_end
@@ -201,8 +204,19 @@ def _estimated_ends(path: Path, frame: pd.DataFrame, curves: Mapping[str, Any]) 
             why="Its final loss is to be estimated from its curve.",
             fix="Add the curve, or leave the run out of curves.complete.",
         )
+    if short := [run for run in curves["complete"] if sum(each is not None for each in logged[run]) < _LEAST_MARKS]:
+        raise RunTableError(
+            f"{path} has less than half of the curve of {joined(short)}.",
+            why="The end of a run is only estimated from most of its curve.",
+            fix="Leave the run out of curves.complete and out of the table.",
+        )
     finished = [{**rows[run], "losses": losses} for run, losses in logged.items() if run not in curves["complete"]]
     return {run: float(f"{estimated_end({**rows[run], 'losses': logged[run]}, finished):.6g}") for run in curves["complete"]}
+
+
+def _estimated(curves: Mapping[str, Any] | None) -> str:
+    names = joined((curves or {}).get("complete", ()))
+    return f" (the final loss of {names} estimated from its curve)" if names else ""
 
 
 def _require_unchanged(path: Path, source: Mapping[str, Any], *, where: str) -> None:

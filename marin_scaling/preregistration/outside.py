@@ -248,7 +248,9 @@ def forecast_outside(
     curves = None if target.curves is None else _curves(target.curves, result.rows)
     if curves is not None:
         _add_curve(document, curves, rows=result.rows, target=promised, losses=losses, on_message=on_message)
-    doubts += _doubts_of_estimates(result.rows, curves)
+    estimates = _doubts_of_estimates(result.rows, curves)
+    document["warnings"] = [*document["warnings"], *estimates]
+    doubts += estimates
     doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
     for doubt in doubts:
         on_message(wrapped(f"warning: {doubt}"))
@@ -284,9 +286,23 @@ def _add_curve(
     from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows, curve_text
 
     ladder = {"rows": [ladder_row(row) for row in rows], "curves": curves}
+    _require_own_metric(ladder, key=curves["key"])
     found = curve_from_ladder(ladder, target.model_dump(mode="json"), thinned(losses))
     document["predictions"][0]["curve"] = curve_rows(found)
     on_message(f"curve, from those of {counted(len(curves['runs']), 'run')} in {curves['path']}:\n{curve_text(found)}\n")
+
+
+def _require_own_metric(ladder: Mapping[str, Any], *, key: str | None) -> None:
+    """Raise `UsageError` if the curves are of another loss than the table, and no key of that loss is given."""
+    from marin_scaling.forecast.loss_curve import OTHER_METRIC, ends_apart
+
+    if key is None and (apart := ends_apart(ladder)) > OTHER_METRIC:
+        raise UsageError(
+            f"The curves of {ladder['curves']['path']} end {apart:.1%} off the final losses of the table.",
+            why="Without curves.key they must be of the table's loss, because the outcome's key is compared with them.",
+            fix="Name the column of that loss (curves: {columns: {loss: NAME}}), or the key of the curves' loss in the "
+            "target's log: curves: {key: KEY}",
+        )
 
 
 def promise_text(target: TargetFile) -> str:

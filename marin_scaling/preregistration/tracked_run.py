@@ -134,6 +134,7 @@ def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) 
         seen=seen,
         now=curve_from_ladder(ladder, target, verified.subjects["samples.json"]["losses"], seen=seen),
         end=verified.statement.quantiles,
+        broken_at=logged.broken_at,
     )
 
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -350,6 +350,8 @@ class LoggedCurve:
 
     fractions: Array
     losses: Array
+    broken_at: float | None = None
+    """Share of the run since which no loss that is a number was logged; None if the latest one is."""
 
 
 _CURVE_NAMES = {
@@ -373,17 +375,25 @@ def read_curves(path: Path, *, tokens: Mapping[str, float], columns: Mapping[str
     kinds = [kind for kind in ("fraction", "tokens", "step") if columns.get(kind) or _known_names(names, kind)]
     progress = _curve_column(names, (kinds or ["step"])[0], columns, path)
     found, faults = defaultdict[str, list[tuple[float, float]]](list), list[str]()
+    known = dict[tuple[str, float], float]()
     for place, name, done, value in zip(table.places, *(table.cells[each] for each in (run, progress, loss)), strict=True):
         own = str(name).strip()
         if own not in tokens or is_empty(value):
             continue
         at, number = number_in(done), number_in(value)
-        if at is None or number is None or at < 0 or number <= 0:
-            faults.append(f"{path}, {place}: {progress} is {str(done)[:40]!r} and {loss} {str(value)[:40]!r}.")
+        said = f"{path}, {place}: {progress} is {str(done)[:40]!r} and {loss} {str(value)[:40]!r}"
+        if at is None or number is None or at < 0 or number <= 0 or (kinds[:1] == ["fraction"] and at > _PAST_END):
+            faults.append(f"{said}.")
+        elif known.setdefault((own, at), number) != number:
+            faults.append(f"{said}, and {known[own, at]:g} in an earlier row of {own}.")
         else:
             found[own].append((at, number))
     if faults:
-        raise RunTableError((*faults[:_FAULTS], *_more(faults)), why="Both are positive numbers.", fix="Correct these rows.")
+        raise RunTableError(
+            (*faults[:_FAULTS], *_more(faults)),
+            why="A run has one positive loss at each step, and its share is at most 1.",
+            fix="Correct these rows; of a resumed run keep the later ones.",
+        )
     ends = {own: _end_of(kinds, points, tokens[own]) for own, points in found.items()}
     return {own: curve_of_points([(at / ends[own], value) for at, value in points]) for own, points in found.items()}
 
@@ -428,6 +438,7 @@ def curve_of_points(points: Sequence[tuple[float, float]]) -> LoggedCurve:
 
 
 _PAST_END = 1.01
+_MISSED = 1.9  # usual distances of logged losses after which one is missing
 
 
 def logged_curve(
@@ -439,13 +450,22 @@ def logged_curve(
     `RunTableError` for a history without loss or progress.
     """
     planned = train_steps or run.planned_steps
+    if train_steps and run.planned_steps and train_steps != run.planned_steps:
+        raise RunTableError(
+            f"{run.source} has {run.planned_steps} planned steps, and the forecast {train_steps}.",
+            why="The share of the run that is done follows from the planned steps.",
+            fix="Name the log of the promised run: --log PATH",
+        )
     loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
-    points, has_loss = list[tuple[float, float]](), False
+    points, has_loss, latest, is_number = list[tuple[float, float]](), False, 0.0, True
     for step, values in run.history:
         own = {spelled(name): number for name, value in values.items() if (number := number_in(value)) is not None}
         value = next((own[name] for name in loss if name in own), None)
         done = step / planned if planned else next((own[name] / tokens for name in counts if name in own), None)
         has_loss |= value is not None
+        if done is not None and any(spelled(name) in loss for name in values):
+            is_number = value is not None
+        latest = latest if done is None else done
         if value is None or done is None:
             continue
         while points and points[-1][0] >= done:
@@ -453,10 +473,13 @@ def logged_curve(
         points.append((done, value))
     curve = curve_of_points(points)
     if len(curve.losses):
-        return curve
+        last = float(curve.fractions[-1])
+        apart = float(np.median(np.diff(curve.fractions))) if len(curve.fractions) > 1 else 1.0
+        return curve if is_number and latest - last < _MISSED * apart else replace(curve, broken_at=last)
     if not has_loss:
         raise RunTableError(
-            f"{run.source}: no step has a value of {key!r}.", fix="Name the log of the promised run: --log PATH"
+            f"{run.source}: no step has a value of {key!r}; it has {joined([*run.metrics], most=8) or 'no metrics'}.",
+            fix="Name the log of the promised run, later if this value is not logged yet: --log PATH",
         )
     raise RunTableError(
         f"{run.source}: {key} was logged, but no tokens with it ({joined(list(tokens_keys), most=3)}).",

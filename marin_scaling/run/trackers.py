@@ -81,6 +81,8 @@ def _best_kind(files: Sequence[Path]) -> list[Path]:
 
 
 def _nothing_at(path: Path) -> NoReturn:
+    if not path.exists():
+        raise UsageError(f"{path} does not exist.", fix="Name a file or a folder, or wandb:ENTITY/PROJECT.")
     raise UsageError(
         f"{path}: no files of a tracker.",
         why=f"Folders are searched for .wandb, {REPLICA_NAME}, step-*.json, {', '.join(_RESULT_NAMES)} and .csv.",

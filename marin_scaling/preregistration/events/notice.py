@@ -253,9 +253,17 @@ def _target_in(folder: Path) -> Mapping[str, Any]:
     return target
 
 
+def _planned_steps(folder: Path) -> int | None:
+    """Return the planned steps of an outside run whose curve was forecast, if they were stated."""
+    path = folder / "ladder.json"
+    curves = read_subject(read_bytes(path), name=path.name, path=str(path)).get("curves") or {}
+    steps: int | None = curves.get("train_steps")
+    return steps
+
+
 def _require_in_run(said: Mapping[str, Any], *, folder: Path) -> None:
     target, from_step, from_tokens = _target_in(folder), said.get("from_step") or 0, said.get("from_tokens") or 0
-    steps, tokens = target.get("train_steps"), target.get("tokens")
+    steps, tokens = target.get("train_steps") or _planned_steps(folder), target.get("tokens")
     if tokens is not None and from_tokens >= tokens:
         raise SigningError(
             f"--from-tokens {from_tokens:g}: the run of {folder.name} has {tokens:g} tokens.",

@@ -131,7 +131,7 @@ def observe(
     key = _own_key(values, outcome["key"])
     ends = _ends_with(key, run)
     found: dict[str, Any] = {
-        "value": None if diverged and not ends else values.number(key),
+        "value": None if diverged and (not ends or _is_far_above(values.number(key), statement)) else values.number(key),
         "tokens": values.number(values.key(tokens_keys(outcome))),
         "state": run.state,
         "started_at": _text_of(run.started_at),
@@ -154,7 +154,9 @@ def observe(
     if ends and not diverged and found["value"] is None and run.kind in TEXT_KINDS:
         faults.append(f"{key} ends with {values.exact[key]} (if it diverged: --diverged)")
     if diverged and found["value"] is not None:
-        faults.append(f"{key} ends with {found['value']:g}, so the run did not diverge")
+        faults.append(
+            f"{key} ends with {found['value']:g}, inside the forecast's 98 % interval or below, so the run did not diverge"
+        )
     if faults:
         raise VerificationError(
             tuple(f"{run.source}: {fault}." for fault in faults),
@@ -162,6 +164,11 @@ def observe(
             fix="Name the log of that run when it has finished: --log PATH",
         )
     return found
+
+
+def _is_far_above(value: float | None, statement: Statement) -> bool:
+    """Return True for a loss above the highest quantile of the forecast, which a diverged run may end with."""
+    return value is not None and value > max(statement.quantiles.values())
 
 
 def ids_of(outcome: Mapping[str, Any], restarts: Sequence[Notice]) -> list[str]:
@@ -204,7 +211,8 @@ def _another_run(runs: Sequence[TrackedRun], *, where: str, wanted: str, count: 
     return VerificationError(
         f"{where} has {count} with the id or name {wanted}; its runs: {names}.",
         why="The statement and its signed restarts name the runs whose logs give the outcome.",
-        fix="Name the log of that run alone: --log PATH. If the run continued under another id, sign that before it ends: "
+        fix="Name the log of each id, a file or folder each: --log A --log B. If the run continued under another id, sign that "
+        "before it ends: "
         "marin-scale registry restart FOLDER --restarted-as ID --from-step N --reason WHY",
     )
 

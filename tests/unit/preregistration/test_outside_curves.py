@@ -26,7 +26,14 @@ from outside_factory import (
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import LadderFileError, RunTableError, UsageError, VerificationError
+from marin_scaling.errors import (
+    LadderFileError,
+    MarinScalingError,
+    RunTableError,
+    SigningError,
+    UsageError,
+    VerificationError,
+)
 from marin_scaling.preregistration.outside import preregister_table, record_outcome
 from marin_scaling.preregistration.tracked_run import track_outside
 from marin_scaling.preregistration.verify.refit import verify_and_fit
@@ -350,3 +357,90 @@ def test_only_a_run_without_a_loss_is_completed(root: Path, named: str) -> None:
     write_unfinished(root, complete=[named])
     with pytest.raises(RunTableError, match=named):
         preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+
+
+def test_a_loss_that_is_no_number_predicts_nothing(root: Path, folder: Path) -> None:
+    """From its step on; the marks before it stand."""
+    log = write_curve_log(root, done=0.6)
+    log.write_text(log.read_text() + "".join(f"{RUN},{step},nan,{TOKENS * step / 2000}\n" for step in (1250, 1300)))
+    found = follow(folder, log)
+    assert (found.broken_at, len(found.marks)) == (0.6, 12)
+    assert "no prediction" in found.verdict
+
+
+def test_a_run_that_diverges_with_finite_losses_predicts_nothing(root: Path, folder: Path) -> None:
+    """Its loss has risen."""
+    log = write_curve_log(root, done=0.5)
+    log.write_text(
+        log.read_text() + "".join(f"{RUN},{step},{4 + step / 500},{TOKENS * step / 2000}\n" for step in (1050, 1100))
+    )
+    assert "risen" in follow(folder, log).verdict
+
+
+def test_a_run_of_another_shape_predicts_nothing(root: Path, folder: Path) -> None:
+    """A loss that falls far less than those of the smaller runs."""
+    log = root / "curve.csv"
+    rows = [f"{RUN},{step},{LOSS * (1.1 + 0.01 * shape(step / 2000))},{TOKENS * step / 2000}" for step in range(100, 1201, 50)]
+    log.write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
+    assert "unlike" in follow(folder, log).verdict
+
+
+def test_other_planned_steps_than_those_of_the_log_are_refused(root: Path) -> None:
+    """A digit was left out of the target file."""
+    write_files(root, curves={"path": "curves.csv", "train_steps": 200}, outcome=megatron_outcome())
+    write_curves(root)
+    made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    (root / "train.log").write_text(megatron(0.6))
+    with pytest.raises(RunTableError, match="2000"):
+        follow(made.folder.absolute(), root / "train.log")
+    with pytest.raises(SigningError, match="200 steps"):
+        restart(made.folder.absolute(), from_step=2500)
+
+
+def megatron_outcome() -> dict[str, str]:
+    """Where the outcome is read."""
+    return {"tracker": "megatron", "project": "lab/hero", "run": RUN, "key": "lm loss"}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda rows: rows.assign(loss=rows["loss"] + 0.5), "curves.key"),
+        (lambda rows: rows.assign(fraction=rows.pop("step") * 2.5), "at most 1"),
+        (lambda rows: pd.concat([rows, rows.head(1).assign(loss=3.9)]), "earlier row"),
+    ],
+)
+def test_curves_that_cannot_be_those_of_the_table_are_refused(root: Path, change, named: str) -> None:
+    """Of another loss without its key, with shares in per cent, or with two losses at one step."""
+    write_files(root, curves={"path": "curves.csv"})
+    change(pd.read_csv(write_curves(root))).to_csv(root / "curves.csv", index=False)
+    with pytest.raises(MarinScalingError) as refusal:
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    assert named in str(refusal.value)
+
+
+def test_a_run_is_not_completed_from_less_than_half_of_its_curve(root: Path) -> None:
+    """Its estimate would carry too much."""
+    name, _ = write_unfinished(root)
+    name, _ = write_unfinished(root, complete=[str(name)])
+    steps = pd.read_csv(root / "curves.csv")
+    steps[(steps["run"] != name) | (steps["fraction"] <= 0.4)].to_csv(root / "curves.csv", index=False)
+    with pytest.raises(RunTableError, match="half"):
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+
+
+def test_a_run_that_diverged_with_a_finite_loss_is_a_miss(root: Path, folder: Path) -> None:
+    """It was stopped early, far above its forecast."""
+    log = write_curve_log(root, done=0.5)
+    log.write_text(log.read_text() + f"{RUN},1050,7.1,{TOKENS * 0.525}\n")
+    verdict = record_outcome(
+        folder, str(log), registry=folder.parent, key=root / "key", signer=PRINCIPAL, diverged=True, on_message=quiet
+    )
+    assert (verdict.state, verdict.outcome["value"]) == ("missed", None)
+
+
+@pytest.mark.parametrize("option", [["--steps", "100"], ["--against", "x"], ["--column", "loss=x"]])
+def test_options_of_other_runs_are_refused_beside_a_log(root: Path, folder: Path, option: list[str]) -> None:
+    """They would have no effect."""
+    done = CliRunner().invoke(app, ["track", folder.name, "--log", str(write_curve_log(root, done=0.5)), *option])
+    assert isinstance(done.exception, UsageError)
