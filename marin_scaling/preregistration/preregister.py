@@ -185,10 +185,10 @@ def unknown_people(promise: Promise, *, registry: Path, principal: str) -> list[
 
 def _unknown(key: str, name: str, *, path: Path, listed: Collection[str]) -> str:
     near = [each for each in listed if _is_near(name, each)]
-    meant = f"; did you mean {near[0]}?" if near else ""
+    meant = f" (did you mean {near[0]}?)" if near else ""
     task = "cannot sign the outcome" if key == "resolver" else "cannot sign the forecast"
     line = f'{name} namespaces="{NAMESPACE}" PUBLIC_KEY'
-    return wrapped(f"warning: promise.{key}: {name} has no key in {path} and {task} until this line is added: {line}{meant}")
+    return wrapped(f"warning: promise.{key}: {name}{meant} has no key in {path} and {task} until this line is added: {line}")
 
 
 def _is_near(name: str, other: str) -> bool:

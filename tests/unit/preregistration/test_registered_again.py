@@ -119,7 +119,7 @@ def test_resolvers_and_reviewers_without_a_key_are_warned_of_before_signing(tmp_
     promise = Promise(due=date(2027, 3, 1), resolver="ada@exmaple.org", reviewers=("bob@example.net", PRINCIPAL))
     resolver, reviewer = unknown_people(promise, registry=registry, principal="eve@example.org")
     assert "promise.resolver" in resolver
-    assert "did you mean ada@example.org?" in resolver
+    assert PRINCIPAL in resolver
     assert "bob@example.net" in reviewer
     assert str(registry / "allowed_signers") in reviewer
     assert unknown_people(Promise(resolver=PRINCIPAL), registry=registry, principal="eve@example.org") == []
