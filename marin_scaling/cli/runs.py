@@ -132,7 +132,7 @@ def _require_log_alone(options: Mapping[str, object]) -> None:
 
 def _track_outside(run: str, logs: list[str], *, registry: Path, as_json: bool) -> None:
     from marin_scaling.canonical_json import dump_canonical
-    from marin_scaling.forecast.loss_curve import followed_document, followed_text
+    from marin_scaling.forecast.tracking import followed_document, followed_text
     from marin_scaling.preregistration.tracked_run import track_outside
 
     found = track_outside(run, logs, registry=registry)

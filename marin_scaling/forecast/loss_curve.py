@@ -18,9 +18,7 @@ from scipy.special import ndtr
 from scipy.stats import chi2
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.forecast.tracking import verdict
 from marin_scaling.laws import Array
-from marin_scaling.units import counted, unit_of
 
 FRACTIONS = tuple(step / 20 for step in range(1, 21))
 """Shares of a run at which its loss is forecast."""
@@ -30,11 +28,10 @@ LEAST_CURVES = 2
 _DONE = -np.log(FRACTIONS) + 0.0  # 0 at the end; the variance of a deviation grows with it
 OTHER_METRIC = 0.02
 """Relative difference of curves' ends from the final losses from which they are of another metric for certain."""
-_RISEN = 1.05  # times the lowest mark; a higher last loss predicts nothing
 _SAME = 1e-3  # largest relative difference of a curve's last loss from the final loss, if both are one metric
 _DENSE = 8  # points before a fraction from which a line is fitted; fewer are interpolated
 _NEAR = 0.06  # largest distance, in shares of the run, between points that are interpolated
-# Chosen by maximum likelihood of the curves of targets and largest rungs: benchmarks/loss_curves.py
+# Rounded from a fit to public curves on 2026-11-27, except for noises and slopes of offsets: see the lab book of that day
 _SLOPE = 0.0025  # standard deviation of a shape's slope in log FLOPs and in log tokens per parameter, at f = 1/e
 _NOISES = (0.03, 0.1, 0.3, 1.0)  # of a point, in deviations of a run at f = 1/e; equally likely
 _OFFSET, _OFFSET_SLOPE = 0.24, 1.0  # of the final metric from a curve of another metric: in deviations; its slopes
@@ -56,10 +53,9 @@ class RunCurve:
     losses: Array
     end: float | None = None
 
-    @property
-    def place(self) -> Array:
-        """Regressors of the shape: 1, log FLOPs, log tokens per parameter."""
-        return np.array([1.0, np.log(self.flops), np.log(self.tokens_per_param)])
+    def regressors(self, origin: RunCurve) -> Array:
+        """Return those of the shape, from another run: 1, log FLOPs, log tokens per parameter."""
+        return np.array([1.0, np.log(self.flops / origin.flops), np.log(self.tokens_per_param / origin.tokens_per_param)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +101,9 @@ def losses_at_fractions(fractions: Array, losses: Array) -> Array:
 
 def _interpolated(done: Array, logs: Array, fraction: float) -> float | None:
     """Return the log loss at a fraction between two near points, or at a point within a hundredth of it."""
-    after = int(np.searchsorted(done, fraction))
     if not len(done):
         return None
+    after = int(np.searchsorted(done, fraction))
     closest = min((each for each in (after - 1, after) if 0 <= each < len(done)), key=lambda each: abs(done[each] - fraction))
     if abs(done[closest] - fraction) < 0.01:
         return float(logs[closest])
@@ -218,8 +214,7 @@ def _information(known: Sequence[RunCurve], run: RunCurve, spread: Array) -> tup
             weight = weight - np.outer(weight.sum(1), weight.sum(1)) / total
             log_scale -= 0.5 * float(np.log(total))
         shape = np.log(each.losses[at]) - np.log(each.end or 1.0)
-        regressors = each.place - run.place
-        regressors[0] = 1.0
+        regressors = each.regressors(run)
         columns = np.concatenate([place * count + at for place in range(3)])
         information[np.ix_(columns, columns)] += np.kron(np.outer(regressors, regressors), weight)
         right[columns] += np.kron(regressors, weight @ shape)
@@ -239,15 +234,11 @@ def _quantiles(shapes: Sequence[_Shape], seen: Array, ends: Array) -> CurveForec
     at = np.flatnonzero(np.isfinite(seen[:count]))
     bandwidth = _SMOOTHING * float(ends.std()) + 1e-9
     parts = [_given(each, seen[at], at, ends=ends, bandwidth=bandwidth) for each in shapes]
-    weights = np.concatenate([part[0] for part in parts])
-    weights = np.exp(weights - weights.max())
-    weights /= weights.sum()
-    by_shape = weights.reshape(len(parts), -1).sum(1, keepdims=True)
-    kept = ((weights.reshape(len(parts), -1) > 1e-7) & (by_shape > _LEAST_WEIGHT)).ravel()
-    weights[~kept] = 0.0
-    weights /= weights.sum()
-    means, deviations = (np.concatenate([part[place] for part in parts])[kept] for place in (1, 2))
-    values = [_mixture_quantiles(weights[kept], means[:, place], deviations[:, place]) for place in range(count + 1)]
+    log_weights, means, deviations = (np.stack(each) for each in zip(*parts, strict=True))
+    weights = np.exp(log_weights - log_weights.max())  # (shape, end)
+    kept = weights.sum(1) > _LEAST_WEIGHT * weights.sum()
+    weights = weights[kept] / weights[kept].sum()
+    values = [_mixture_quantiles(weights, means[kept, :, each], deviations[kept, None, each]) for each in range(count + 1)]
     *rows, end = [dict(zip(CURVE_LEVELS, np.exp(each).tolist(), strict=True)) for each in values]
     rows += [end] * (len(FRACTIONS) - count)
     by_fraction = dict(zip(FRACTIONS, rows, strict=True))
@@ -267,7 +258,7 @@ def _is_unlike(shapes: Sequence[_Shape], seen: Array, at: NDArray[np.intp]) -> b
 
 
 def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, bandwidth: float) -> tuple[Array, Array, Array]:
-    """Return log weights (end,), means and standard deviations (end, fraction + 1) of log losses and of the log end.
+    """Return log weights (end,), means (end, fraction + 1) and standard deviations (fraction + 1,) of log losses and log end.
 
     Log losses and log end are jointly normal around each end, with the smoothing's variance common to all of them.
     """
@@ -282,14 +273,13 @@ def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, ban
         gain = np.linalg.solve(root, covariance[at])
         log_weights = log_weights - 0.5 * (off**2).sum(0) - np.log(np.diag(root)).sum()
         means, covariance = means + off.T @ gain, covariance - gain.T @ gain
-    deviations = np.sqrt(np.maximum(np.diag(covariance), 1e-16))
-    return log_weights, means, np.broadcast_to(deviations, means.shape)
+    return log_weights, means, np.sqrt(np.maximum(np.diag(covariance), 1e-16))
 
 
 def _mixture_quantiles(weights: Array, means: Array, deviations: Array) -> Array:
-    """Return the quantiles at `CURVE_LEVELS` of a mixture of normal distributions, from its distribution on a grid."""
+    """Return the quantiles at `CURVE_LEVELS` of a mixture of normals (shape, end), from its distribution on a grid."""
     grid = np.linspace((means - 6 * deviations).min(), (means + 6 * deviations).max(), 600)
-    below = weights @ ndtr((grid - means[:, None]) / deviations[:, None])
+    below = np.einsum("se,seg->g", weights, ndtr((grid - means[..., None]) / deviations[..., None]))
     return np.interp(CURVE_LEVELS, below, grid)
 
 
@@ -334,92 +324,6 @@ def curve_rows(found: CurveForecast) -> list[dict[str, Any]]:
         {"fraction": fraction, "quantiles": {f"{level:g}": value for level, value in quantiles.items()}}
         for fraction, quantiles in found.by_fraction.items()
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FollowedCurve:
-    """A run in training against the forecast of its curve.
-
-    `signed` are the quantiles by fraction and level that were signed, `seen` its losses at `FRACTIONS`, NaN where unknown, and
-    `now` the forecast with these losses. `end` are the signed quantiles of the final loss.
-    """
-
-    run: str
-    metric: str
-    fraction: float
-    """Share of the run that is done."""
-    last_loss: float
-    signed: Mapping[float, Mapping[float, float]]
-    seen: Array
-    now: CurveForecast
-    end: Mapping[float, float]
-    broken_at: float | None = None
-    """Share of the run since which it has no loss that is a number; None if the latest one is."""
-
-    @property
-    def why_not(self) -> str:
-        """Reason for which nothing can be predicted from the run's curve; empty if something can."""
-        if self.broken_at is not None:
-            return f"no loss that is a number since {self.broken_at:.1%} of the run: no prediction"
-        lowest = min((loss for loss, _ in self.marks.values()), default=self.last_loss)
-        if self.last_loss > _RISEN * lowest:
-            return f"the loss has risen from {lowest:.4f} to {self.last_loss:.4f}: no prediction"
-        return "unlike the curves of the smaller runs: no prediction" if self.now.is_unlike else ""
-
-    @property
-    def marks(self) -> dict[float, tuple[float, bool]]:
-        """Loss at each fraction so far, and whether it lies inside the signed 90 % interval."""
-        pairs = [(fraction, float(loss)) for fraction, loss in zip(FRACTIONS, self.seen, strict=True) if np.isfinite(loss)]
-        return {each: (loss, self.signed[each][0.05] <= loss <= self.signed[each][0.95]) for each, loss in pairs}
-
-    @property
-    def verdict(self) -> str:
-        """Forecast of the end now against the signed one; too early before the first mark."""
-        return self.why_not or (verdict(self.now.end, self.end) if self.marks else "too early to say")
-
-
-def followed_text(found: FollowedCurve) -> str:
-    """Format a followed run: its marks, what is expected of the rest, the end, and the verdict."""
-    unit = unit_of(found.metric)
-    lines = [
-        f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}",
-        "  done  signed 90 % interval      loss",
-        *(_mark_line(found, fraction) for fraction in found.signed),
-    ]
-    inside = sum(is_inside for _, is_inside in found.marks.values())
-    if found.marks:
-        lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
-    signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
-    return "\n".join([*lines, f"end: signed {signed}{'' if found.why_not else f', now {now}'} {unit}", found.verdict])
-
-
-def _mark_line(found: FollowedCurve, fraction: float) -> str:
-    """Format one share of the run: the signed interval, and the loss there, or what is expected."""
-    signed, again, mark = found.signed[fraction], found.now.by_fraction[fraction], found.marks.get(fraction)
-    line = f"{fraction:>6.0%}  [{signed[0.05]:.4f}, {signed[0.95]:.4f}]"
-    if mark is not None:
-        place = "inside" if mark[1] else "above" if mark[0] > signed[0.95] else "below"
-        return f"{line}  {mark[0]:.4f}  {place}"
-    expected = f"  expected {again[0.5]:.4f} [{again[0.05]:.4f}, {again[0.95]:.4f}]"
-    return line if found.why_not else f"{line}{expected}"
-
-
-def followed_document(found: FollowedCurve) -> dict[str, Any]:
-    """Return a followed run as a document."""
-    rows = curve_rows(found.now)
-    for row in rows:
-        mark = found.marks.get(row["fraction"])
-        row |= {"loss": None if mark is None else mark[0], "inside_90": None if mark is None else mark[1]}
-    return {
-        "run": found.run,
-        "metric": found.metric,
-        "fraction": found.fraction,
-        "last_loss": found.last_loss,
-        "curve": rows,
-        "expected": None if found.why_not else {f"{level:g}": value for level, value in found.now.end.items()},
-        "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
-        "verdict": found.verdict,
-    }
 
 
 def curve_text(found: CurveForecast) -> str:

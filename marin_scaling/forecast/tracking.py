@@ -1,4 +1,4 @@
-"""Follow a run during training and compare its curve with the ladder's."""
+"""Follow a run during training: compare its curve with the ladder's, or with the signed forecast of its curve."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from scipy.stats import t as student_t
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.forecast import LEVELS
+from marin_scaling.forecast.loss_curve import CURVE_LEVELS, FRACTIONS, CurveForecast, curve_rows
 from marin_scaling.laws import Array
 from marin_scaling.run.curves import curve_faults, router_faults
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
-from marin_scaling.units import unit_of
+from marin_scaling.units import counted, unit_of
 
 LEAST_CURVES = 6
 _LEAST_STEPS, _LEAST_FRACTION = 20, 0.05
 _WINDOW = 0.05  # of all steps: the current training loss is the mean over this window
 _LEAST_COMPARED = 0.15  # of the steps; earlier losses of recorded targets are off the line through their rungs
 _USUAL = np.array([0.0005, 0.9995])  # recorded runs are outside at 10 of 998 stages: three rungs, one target
+_RISEN = 1.05  # times the lowest mark; a higher last loss predicts nothing
 _TELLING_WIDTH = 2.0  # times the forecast's interval; a wider prediction adds nothing to the forecast
 
 
@@ -334,3 +336,89 @@ def _quantiles(quantiles: Mapping[float, float], metric: str) -> str:
 
 def _levels(quantiles: Mapping[float, float]) -> dict[str, float]:
     return {f"{level:g}": value for level, value in quantiles.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedCurve:
+    """A run in training against the forecast of its curve.
+
+    `signed` are the quantiles by fraction and level that were signed, `seen` its losses at `FRACTIONS`, NaN where unknown, and
+    `now` the forecast with these losses. `end` are the signed quantiles of the final loss.
+    """
+
+    run: str
+    metric: str
+    fraction: float
+    """Share of the run that is done."""
+    last_loss: float
+    signed: Mapping[float, Mapping[float, float]]
+    seen: Array
+    now: CurveForecast
+    end: Mapping[float, float]
+    broken_at: float | None = None
+    """Share of the run since which it has no loss that is a number; None if the latest one is."""
+
+    @property
+    def why_not(self) -> str:
+        """Reason for which nothing can be predicted from the run's curve; empty if something can."""
+        if self.broken_at is not None:
+            return f"no loss that is a number since {self.broken_at:.1%} of the run: no prediction"
+        lowest = min((loss for loss, _ in self.marks.values()), default=self.last_loss)
+        if self.last_loss > _RISEN * lowest:
+            return f"the loss has risen from {lowest:.4f} to {self.last_loss:.4f}: no prediction"
+        return "unlike the curves of the smaller runs: no prediction" if self.now.is_unlike else ""
+
+    @property
+    def marks(self) -> dict[float, tuple[float, bool]]:
+        """Loss at each fraction so far, and whether it lies inside the signed 90 % interval."""
+        pairs = [(fraction, float(loss)) for fraction, loss in zip(FRACTIONS, self.seen, strict=True) if np.isfinite(loss)]
+        return {each: (loss, self.signed[each][0.05] <= loss <= self.signed[each][0.95]) for each, loss in pairs}
+
+    @property
+    def verdict(self) -> str:
+        """Forecast of the end now against the signed one; too early before the first mark."""
+        return self.why_not or (verdict(self.now.end, self.end) if self.marks else "too early to say")
+
+
+def followed_text(found: FollowedCurve) -> str:
+    """Format a followed run: its marks, what is expected of the rest, the end, and the verdict."""
+    unit = unit_of(found.metric)
+    lines = [
+        f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}",
+        "  done  signed 90 % interval      loss",
+        *(_mark_line(found, fraction) for fraction in found.signed),
+    ]
+    inside = sum(is_inside for _, is_inside in found.marks.values())
+    if found.marks:
+        lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
+    signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
+    return "\n".join([*lines, f"end: signed {signed}{'' if found.why_not else f', now {now}'} {unit}", found.verdict])
+
+
+def _mark_line(found: FollowedCurve, fraction: float) -> str:
+    """Format one share of the run: the signed interval, and the loss there, or what is expected."""
+    signed, again, mark = found.signed[fraction], found.now.by_fraction[fraction], found.marks.get(fraction)
+    line = f"{fraction:>6.0%}  [{signed[0.05]:.4f}, {signed[0.95]:.4f}]"
+    if mark is not None:
+        place = "inside" if mark[1] else "above" if mark[0] > signed[0.95] else "below"
+        return f"{line}  {mark[0]:.4f}  {place}"
+    expected = f"  expected {again[0.5]:.4f} [{again[0.05]:.4f}, {again[0.95]:.4f}]"
+    return line if found.why_not else f"{line}{expected}"
+
+
+def followed_document(found: FollowedCurve) -> dict[str, Any]:
+    """Return a followed run as a document."""
+    rows = curve_rows(found.now)
+    for row in rows:
+        mark = found.marks.get(row["fraction"])
+        row |= {"loss": None if mark is None else mark[0], "inside_90": None if mark is None else mark[1]}
+    return {
+        "run": found.run,
+        "metric": found.metric,
+        "fraction": found.fraction,
+        "last_loss": found.last_loss,
+        "curve": rows,
+        "expected": None if found.why_not else {f"{level:g}": value for level, value in found.now.end.items()},
+        "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
+        "verdict": found.verdict,
+    }

@@ -8,8 +8,8 @@ from pathlib import Path
 from marin_scaling.errors import MarinScalingError, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import Target, forecast_runs
-from marin_scaling.forecast.loss_curve import FollowedCurve, curve_from_ladder, losses_at_fractions
-from marin_scaling.forecast.tracking import EarlierForecast, Tracked, finished_curves, track_losses
+from marin_scaling.forecast.loss_curve import curve_from_ladder, losses_at_fractions
+from marin_scaling.forecast.tracking import EarlierForecast, FollowedCurve, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names, restarts_of
 from marin_scaling.preregistration.events.observation import curve_keys, ids_of, joined_run, named_runs, require_tracker
