@@ -276,8 +276,7 @@ def speedup_tables(
 
     Example: marin-scale speedup baseline.csv variant.csv
     """
-    from marin_scaling.forecast.speedup import compare_recipes
-    from marin_scaling.forecast.speedup_report import speedup_document, speedup_text
+    from marin_scaling.forecast.speedup import compare_recipes, speedup_document, speedup_text
     from marin_scaling.run.table import read_run_table
 
     choices = reading_choices(column, unit, where, [], [], allow, skip_incomplete)

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import math
-import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -332,46 +331,3 @@ def damaged(where: str, what: str) -> RunTableError:
         why="A changed number would go into a fit.",
         fix="Copy the file again from its source, or leave it out.",
     )
-
-
-_BLOCK, _HEADER = 32_768, struct.Struct("<IHB")  # of LevelDB's log format: checksum, length, kind of part
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-
-
-def wandb_records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a .wandb file."""
-    content = read_bytes(path, most_bytes=MOST_TABLE_BYTES)
-    if content and content[:4] != b":W&B":  # a run killed at once leaves an empty file
-        raise RunTableError(f"{path} is not a W&B file.", fix="Name another file.")
-    record = b""
-    for kind, part in _parts(path, content):
-        record += part
-        if kind in (_WHOLE, _LAST):
-            yield record
-            record = b""
-
-
-def _parts(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and content of each part of a record, up to where a killed run stopped writing.
-
-    The format is LevelDB's log: blocks of 32 KiB, in which no part crosses the end of a block.
-    """
-    place = 7
-    while place + _HEADER.size <= len(content):
-        left = _BLOCK - place % _BLOCK
-        if left < _HEADER.size:
-            place += left
-            continue
-        checksum, length, kind = _HEADER.unpack_from(content, place)
-        if not any(content[place : place + left]):  # allocated, but the run was killed before it wrote here
-            return
-        if length > left - _HEADER.size or kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
-            raise damaged(str(path), f"no record begins at byte {place}")
-        place += _HEADER.size
-        part, place = content[place : place + length], place + length
-        if zlib.crc32(part, zlib.crc32(bytes([kind]))) == checksum:
-            yield kind, part
-        elif place < len(content):
-            raise damaged(str(path), f"the record before byte {place} was changed")
-        else:
-            return  # the run was killed while writing this part

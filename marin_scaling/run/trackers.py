@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from marin_scaling.errors import RunTableError, UsageError, first_line, missing_extra
+from marin_scaling.errors import RunTableError, UsageError, first_line
 from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
 from marin_scaling.run.numbers import number_in
@@ -24,10 +22,10 @@ from marin_scaling.run.table_io import (
     is_table_file,
     read_table_file,
     table_ending,
-    wandb_records,
 )
 from marin_scaling.run.text_logs import read_text_log
 from marin_scaling.run.tracked_run import START_KEYS, Keep, TrackedRun, kept_values, moment_in
+from marin_scaling.run.wandb_runs import offline_runs, online_runs
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"
@@ -47,7 +45,7 @@ def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[Tracke
     found, files = list[TrackedRun](), list[Path]()
     for place in places:
         if place.startswith(ONLINE):
-            found += _online(place.removeprefix(ONLINE), keep)
+            found += online_runs(place.removeprefix(ONLINE), keep)
         else:
             files += files_at(Path(place))
     steps = defaultdict[Path, list[Path]](list)
@@ -92,7 +90,7 @@ def _nothing_at(path: Path) -> NoReturn:
 
 def _read(path: Path, keep: Keep) -> list[TrackedRun]:
     if path.suffix == ".wandb":
-        return _offline(path, keep)
+        return offline_runs(path, keep)
     if log := read_text_log(path, keep):
         return [TrackedRun(source=str(path), **vars(log))]
     if is_table_file(path) and table_ending(path) not in (".jsonl", ".ndjson"):
@@ -448,102 +446,3 @@ def _config_name(config: Mapping[str, Any]) -> str:
 def _log_name(config: Mapping[str, Any], path: Path) -> str:
     """Return the run's name where its configuration has it; else that of its folder or file."""
     return _config_name(config) or (path.parent.name if path.name == REPLICA_NAME else path.stem)
-
-
-def _offline(path: Path, keep: Keep) -> list[TrackedRun]:
-    """Return the run in a .wandb file (protocol buffers in LevelDB's log format), as far as a file that was cut off goes."""
-    if importlib.util.find_spec("wandb") is None:
-        raise missing_extra("wandb", needed_for=f"reading {path}")
-    from google.protobuf.message import DecodeError
-    from wandb.proto import wandb_internal_pb2
-
-    config, metrics, name, state = dict[str, Any](), dict[str, Any](), path.stem, "running"
-    known, last, steps, first = dict[str, Any](), dict[str, float](), list[float](), dict[str, Any]()
-    history = list[tuple[float, Mapping[str, Any]]]()
-    for raw in wandb_records(path):
-        record = wandb_internal_pb2.Record()
-        try:
-            record.ParseFromString(raw)
-        except DecodeError as error:
-            raise damaged(str(path), "a record in it cannot be read") from error
-        kind = record.WhichOneof("record_type")
-        if kind == "run":
-            name = record.run.display_name or record.run.run_id or name
-            known = _known_to_tracker(record.run)
-            config.update(_items(record.run.config.update))
-        elif kind == "config":
-            config.update(_items(record.config.update))
-        elif kind == "history":
-            items = _items(record.history.item)
-            metrics.update(items)
-            steps.append(float(items.get("_step", record.history.step.num)))
-            last |= dict.fromkeys(items, steps[-1])
-            first = items | first
-            history += [(steps[-1], kept)] if (kept := kept_values(items, keep)) else []
-        elif kind == "summary":
-            metrics.update(_items(record.summary.update))
-        elif kind == "exit":
-            state = "finished" if record.exit.exit_code == 0 else "failed"
-    return [
-        TrackedRun(
-            name=name,
-            source=str(path),
-            config=config,
-            metrics=metrics,
-            state=state,
-            last_steps=last,
-            kind="wandb",
-            history=history,
-            steps=_in_order(steps),
-            first=first,
-            **known,
-        )
-    ]
-
-
-def _known_to_tracker(run: Any) -> dict[str, Any]:
-    """Return id, project and start of a run from W&B's record of it."""
-    began = datetime.fromtimestamp(run.start_time.seconds, UTC) if run.start_time.seconds else None
-    return {"id": run.run_id, "project": "/".join(filter(None, (run.entity, run.project))), "started_at": began}
-
-
-def _items(items: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for item in items:
-        value = json.loads(item.value_json)
-        name = item.key or "/".join(item.nested_key)
-        found.update(flat(value, f"{name}/") if isinstance(value, dict) and value else {name: value})
-    return found
-
-
-def _online(project: str, keep: Keep) -> list[TrackedRun]:
-    """Return the runs of a project, read by W&B's own client with the account that is logged in."""
-    if importlib.util.find_spec("wandb") is None:
-        raise missing_extra("wandb", needed_for=f"reading the project {project}")
-    import wandb
-
-    try:
-        runs = list(wandb.Api().runs(project))
-    except Exception as error:  # whatever the client raises: no key, no network, no such project
-        raise UsageError(
-            f"The W&B project {project} cannot be read: {first_line(error)}.",
-            fix="Log in (wandb login), check ENTITY/PROJECT and the network, or name offline files.",
-        ) from error
-    return [_of_client(run, keep) for run in runs]
-
-
-def _of_client(run: Any, keep: Keep) -> TrackedRun:
-    config, metrics = flat(dict(run.config)), flat(dict(run.summary))
-    kept = [name for name in metrics if spelled(name) in keep]
-    return TrackedRun(
-        name=run.name,
-        source=run.url,
-        config=config,
-        metrics=metrics,
-        state=run.state,
-        id=run.id,
-        project=f"{run.entity}/{run.project}",
-        started_at=moment_in(run.created_at),
-        kind="wandb",
-        history=[(float(row["_step"]), row) for row in run.scan_history(keys=["_step", *kept])] if kept else (),
-    )
