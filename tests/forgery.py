@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,12 @@ def log_again(registry: Path) -> None:
     """Write the whole log anew, as if nothing had ever been otherwise."""
     (registry / LOG_NAME).unlink(missing_ok=True)
     write_down(registry, at=CREATED_AT)
+
+
+def log_now(registry: Path) -> None:
+    """Write the whole log anew, as if all of it had been received just now."""
+    (registry / LOG_NAME).unlink()
+    write_down(registry, at=datetime.now(UTC))
 
 
 def log_lines(registry: Path) -> list[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
+from made_once import made_once
 
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.preregistration.outside import preregister_table
@@ -148,3 +151,13 @@ def restart(folder: Path, run: str = AGAIN_RUN, *, signer: str = PRINCIPAL, key:
     silent = {"on_message": lambda _: None}
     signed = folder.parent.parent / key
     return sign_notice(folder, "restart", reason="a node failed", run=run, signer=signer, key=signed, **silent, **content)
+
+
+def copy_of_registered(root: Path, *, factory: pytest.TempPathFactory) -> None:
+    """Put a copy of a repository with a signed forecast, made once for all tests, into `root`."""
+
+    def make(place: Path) -> None:
+        place.mkdir()
+        register_outside(place)
+
+    shutil.copytree(made_once("outside-registered", make, factory=factory), root, dirs_exist_ok=True)

@@ -4,19 +4,17 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forgery import edited, refused, said_by, sign_again
+from forgery import edited, log_now, refused, said_by, sign_again
 from git_repository import branch_off, commit
 from made_once import made_once
 from outside_factory import LOSS, PRINCIPAL, register_with_curves, write_curve_log
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outside import record_outcome
 
 
@@ -42,8 +40,7 @@ def folder(root: Path) -> Path:
 def promise_again(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a file, sign all of it again, and log it as received just now."""
     sign_again(folder, files=edited(folder, name, change))
-    (folder.parent / "log.jsonl").unlink()
-    write_down(folder.parent, at=datetime.now(UTC))
+    log_now(folder.parent)
 
 
 def rows_of(forecast: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from forgery import MALLORY, Change, allow, edit, edited, key_of, refused, said_by, sign_again
+from forgery import MALLORY, Change, allow, edit, edited, key_of, log_now, refused, said_by, sign_again
 from git_repository import branch_off, commit
 from made_once import made_once
 from outside_factory import KEY, LOSS, PRINCIPAL, register_outside, write_files, write_log
@@ -51,12 +51,6 @@ def root(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
 def folder(root: Path) -> Path:
     """The folder of the forecast."""
     return next((root / "preregistrations").glob("*-hero"))
-
-
-def log_now(registry: Path) -> None:
-    """Write the whole log anew, as if all of it had been received just now."""
-    (registry / "log.jsonl").unlink()
-    write_down(registry, at=datetime.now(UTC))
 
 
 def read_again(folder: Path, change: Callable[[dict[str, Any]], object], *, key: SigningKey | None = None) -> None:

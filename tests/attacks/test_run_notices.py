@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forgery import MALLORY, allow, edit, key_of, refused, said_by, sign_again
+from forgery import MALLORY, allow, edit, key_of, log_now, refused, said_by, sign_again
 from made_once import made_once
 from outside_factory import AGAIN, AGAIN_RUN, FIRST, PRINCIPAL, RUN, register_outside, restart, target, write_part
 from registration_factory import signing_key
@@ -16,7 +16,6 @@ from registration_factory import signing_key
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.preregistration.events.notice import conditional_statement, read_notice
-from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.outcome import outcome_document
 from marin_scaling.preregistration.outside import record_outcome
 from marin_scaling.preregistration.registry import read_registration
@@ -50,12 +49,6 @@ def root(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
 def folder(root: Path) -> Path:
     """The folder of the forecast."""
     return next((root / "preregistrations").glob("*-hero"))
-
-
-def log_now(registry: Path) -> None:
-    """Write the whole log anew, as if all of it had been received just now."""
-    (registry / "log.jsonl").unlink()
-    write_down(registry, at=datetime.now(UTC))
 
 
 def say(folder: Path, number: int, *, kind: str = "restart", key: SigningKey | None = None, **said: Any) -> Path:

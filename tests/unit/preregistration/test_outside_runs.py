@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,20 @@ import pandas as pd
 import pytest
 import yaml
 from one_page import page
-from outside_factory import KEY, LOSS, PRINCIPAL, RUN, TOKENS, day, register_outside, target, write_files, write_key, write_log
+from outside_factory import (
+    KEY,
+    LOSS,
+    PRINCIPAL,
+    RUN,
+    TOKENS,
+    copy_of_registered,
+    day,
+    register_outside,
+    target,
+    write_files,
+    write_key,
+    write_log,
+)
 from text_log_factory import maxtext_log, megatron_log
 from text_log_factory import write as write_lines
 from typer.testing import CliRunner
@@ -36,18 +48,10 @@ from marin_scaling.preregistration.verification import verify, verify_registry
 from marin_scaling.scoring import score
 
 
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a signed forecast; tests change copies."""
-    root = tmp_path_factory.mktemp("registered")
-    register_outside(root)
-    return root
-
-
 @pytest.fixture
-def root(registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current folder."""
-    shutil.copytree(registered, tmp_path, dirs_exist_ok=True)
+def root(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a signed forecast, as the current folder."""
+    copy_of_registered(tmp_path, factory=tmp_path_factory)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -15,6 +15,7 @@ from outside_factory import (
     PRINCIPAL,
     RUN,
     TOKENS,
+    copy_of_registered,
     register_outside,
     restart,
     target,
@@ -38,18 +39,10 @@ from marin_scaling.publish.forecast_page import forecast_page
 BOB = "bob@example.org"
 
 
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a signed forecast; tests change copies."""
-    root = tmp_path_factory.mktemp("registered")
-    register_outside(root)
-    return root
-
-
 @pytest.fixture
-def root(registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current folder."""
-    shutil.copytree(registered, tmp_path, dirs_exist_ok=True)
+def root(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a signed forecast, as the current folder."""
+    copy_of_registered(tmp_path, factory=tmp_path_factory)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
