@@ -376,8 +376,7 @@ def _require_narrower_than_the_runs(quantiles: Mapping[float, float], result: Fi
     if result.law.is_calibrated and width > WIDEST * span:
         raise FitRefused(
             f"{result.source}: no forecast at {format_flops(target.flops)} FLOPs: its 90 % interval would be {width:.3g} wide, "
-            "and all "
-            f"losses of the runs lie within {span:.3g}.",
+            f"and all losses of the runs lie within {span:.3g}.",
             why="The range of the runs' losses is narrower than this forecast.",
             fix="Forecast nearer to the runs, or add runs that span more compute.",
         )
@@ -388,8 +387,7 @@ def _require_optimal(result: FitResult, targets: Sequence[Target]) -> None:
         if not math.isclose(target.active_params, result.allocation.params_at(target.flops), rel_tol=1e-9):
             raise FitRefused(
                 f"{result.source}: the law {result.law.name} does not know a run of {format_number(target.params, 3)} "
-                "parameters at "
-                f"{format_flops(target.flops)} FLOPs.",
+                f"parameters at {format_flops(target.flops)} FLOPs.",
                 why="A frontier law knows only the best loss of each budget.",
                 fix="Fit the default law, or forecast the compute-optimal run of that budget.",
             )
@@ -399,8 +397,7 @@ def _require_known_sizes(result: FitResult, flops: float, unique_tokens: float) 
     if not result.law.knows_any_size:
         raise FitRefused(
             f"{result.source}: the optimum at {format_flops(flops)} FLOPs repeats {format_number(unique_tokens, 3)} unique "
-            "tokens, and the law "
-            f"{result.law.name} does not know other sizes.",
+            f"tokens, and the law {result.law.name} does not know other sizes.",
             why="A frontier law knows only the best loss of each budget.",
             fix="Fit the default law, or leave --unique-tokens out.",
         )

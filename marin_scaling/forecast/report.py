@@ -432,8 +432,7 @@ def _far_optimum(result: FitResult, forecast: Forecast) -> str:
         return ""
     return (
         f"forecast at {format_flops(forecast.flops)} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have "
-        f"{low:.3g} to "
-        f"{high:.3g}: no run is near such an optimum"
+        f"{low:.3g} to {high:.3g}: no run is near such an optimum"
     )
 
 
@@ -456,8 +455,7 @@ def _other_sparsity(result: FitResult, forecast: Forecast) -> str:
         return ""
     return (
         f"forecast at {format_flops(forecast.flops)} FLOPs: its total / active parameters are {own:.3g}, those of the runs "
-        f"{low:.3g} to "
-        f"{high:.3g}; the law extrapolates"
+        f"{low:.3g} to {high:.3g}; the law extrapolates"
     )
 
 
@@ -475,8 +473,7 @@ def _repeated_data(result: FitResult, forecast: Forecast) -> str:
         return ""
     return (
         f"{at}: its {format_number(forecast.tokens, 3)} tokens are taken as new; for {forecast.tokens / known:.3g} epochs of "
-        f"the {format_number(known, 3)} "
-        f"unique ones of the runs: --unique-tokens {format_number(known, 3)}"
+        f"the {format_number(known, 3)} unique ones of the runs: --unique-tokens {format_number(known, 3)}"
     )
 
 
