@@ -162,8 +162,8 @@ def _register_outside(
     from marin_scaling.preregistration.preregister import signer_text
     from marin_scaling.preregistration.register import require_signable
 
+    wanted = outside.read_target_file(target)
     if dry_run:
-        wanted = outside.read_target_file(target)
         principal = outside.registrant_of(wanted, registry=registry, signer=signer, on_message=typer.echo)
         typer.echo(signer_text(principal, key) + "\n")
         evidence = outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
@@ -171,9 +171,10 @@ def _register_outside(
         typer.echo("Nothing is signed.\nNext: the same command without --dry-run")
         return
     made = outside.preregister_table(
-        table, target, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
+        table, wanted, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
     )
-    files = shlex.join(map(str, (registry, table, target, *outside.curve_files(target))))
+    signed = [table, target, *([Path(wanted.curves.path)] if wanted.curves else [])]
+    files = shlex.join(map(str, (registry, *signed)))
     command = f"marin-scale outcome {made.folder.name} --log PATH"
     _print_next(made, registry=registry, files=files, then="when its run has finished, record the outcome", command=command)
 

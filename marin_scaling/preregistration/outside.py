@@ -149,12 +149,6 @@ def read_target_file(path: Path) -> TargetFile:
     return read_part(Path(path), TargetFile, noun="a target", refused=_refused)
 
 
-def curve_files(target: Path) -> list[Path]:
-    """Return the table of curves that a target file names, if any."""
-    curves = read_target_file(target).curves
-    return [] if curves is None else [Path(curves.path)]
-
-
 def preregister_table(
     table: Path | str,
     target: TargetFile | Path | str,

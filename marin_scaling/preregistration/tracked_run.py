@@ -12,7 +12,7 @@ from marin_scaling.forecast.loss_curve import curve_from_ladder, losses_at_fract
 from marin_scaling.forecast.tracking import EarlierForecast, FollowedCurve, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names, restarts_of
-from marin_scaling.preregistration.events.observation import curve_keys, ids_of, joined_run, named_runs, require_tracker
+from marin_scaling.preregistration.events.observation import curve_keys, ids_of, joined_run, named_runs, require_source
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
@@ -103,7 +103,7 @@ def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) 
     """Follow an outside run by its log, against the signed forecast of its curve.
 
     `logs` are files, folders or `wandb:ENTITY/PROJECT`. `UsageError` for a forecast without a curve, `VerificationError` for
-    one that is not authentic, or logs of other runs or trackers.
+    one that is not authentic, or logs of other runs, projects or trackers, or of an earlier start.
     """
     folder = one_folder(name, registry=registry)
     verified = verify_folder(folder, allowed_signers=signers_path(folder))
@@ -117,7 +117,7 @@ def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) 
     outcome, curves = target["outcome"], ladder["curves"]
     keys = curve_keys(target, curves)
     runs = named_runs(ids_of(outcome, restarts_of(verified.notices)), logs, curves=keys)
-    require_tracker(runs, outcome)
+    require_source(runs, target, verified.statement)
     run = joined_run(runs)
     logged = logged_curve(run, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"])
     seen = losses_at_fractions(logged.fractions, logged.losses)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -261,8 +261,20 @@ def _planned_steps(folder: Path) -> int | None:
     return steps
 
 
+def _require_past(day: str) -> None:
+    """Raise `SigningError` for a day that has begun nowhere; another text than a day is refused with the notice."""
+    latest = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
+    if day[:1].isdigit() and day > latest:
+        raise SigningError(
+            f"--on {day}: the latest possible day is {latest}.",
+            why="A notice tells of a change that was made.",
+            fix="Sign it on the day of the change, or leave --on out.",
+        )
+
+
 def _require_in_run(said: Mapping[str, Any], *, folder: Path) -> None:
     target, from_step, from_tokens = _target_in(folder), said.get("from_step") or 0, said.get("from_tokens") or 0
+    _require_past(str(said.get("changed_on") or ""))
     steps, tokens = target.get("train_steps") or _planned_steps(folder), target.get("tokens")
     if tokens is not None and from_tokens >= tokens:
         raise SigningError(

@@ -144,9 +144,7 @@ def observe(
     if curves is not None:
         found["curve"] = curve_in_log(run, target, curves)
     faults = [*_differences(found, target, statement), *_faults_of_restarts(found, restarts)]
-    for each in runs:
-        faults += [fault for fault in _other_projects(each.project, target) if fault not in faults]
-        faults += _of_another_tracker(each, outcome)
+    faults += [fault for fault in _faults_of_source(runs, target, statement) if fault not in faults]
     if not ends and not diverged:
         faults.append(
             f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
@@ -243,17 +241,20 @@ def marks_text(observed: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) 
     return f"{sum(inside)} of {counted(len(inside), 'mark')} of its curve lie in the signed 90 % intervals" if inside else ""
 
 
-def _of_another_tracker(run: TrackedRun, outcome: Mapping[str, Any]) -> list[str]:
-    if run.kind == outcome["tracker"]:
-        return []
-    return [f"the log is of the kind {run.kind}, and the tracker {outcome['tracker']} was promised"]
+def require_source(runs: Sequence[TrackedRun], target: Mapping[str, Any], statement: Statement) -> None:
+    """Raise `VerificationError` if a run is of another tracker or project than promised, or began before the promise."""
+    if faults := dict.fromkeys(_faults_of_source(runs, target, statement)):
+        raise VerificationError(
+            tuple(f"{runs[0].source}: {fault}." for fault in faults), fix="Name the log of the promised run: --log PATH"
+        )
 
 
-def require_tracker(runs: Sequence[TrackedRun], outcome: Mapping[str, Any]) -> None:
-    """Raise `VerificationError` if a run was logged by another tracker than promised."""
-    faults = [f"{run.source}: {fault}." for run in runs for fault in _of_another_tracker(run, outcome)]
-    if faults:
-        raise VerificationError(tuple(faults), fix="Name the log of the promised tracker: --log PATH")
+def _faults_of_source(runs: Sequence[TrackedRun], target: Mapping[str, Any], statement: Statement) -> Iterator[str]:
+    for run in runs:
+        yield from _other_projects(run.project, target)
+        yield from _early_start(_text_of(run.started_at), statement)
+        if run.kind != target["outcome"]["tracker"]:
+            yield f"the log is of the kind {run.kind}, and the tracker {target['outcome']['tracker']} was promised"
 
 
 def _start_of(run: TrackedRun) -> float:
@@ -412,11 +413,15 @@ def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement:
             f"({format_number(tokens)}, {format_number(target['tokens'])}; {MOST_TOLERANCE:.0%} is allowed)"
         )
     for began in dict.fromkeys([found["started_at"], *(run["started_at"] for run in found.get("runs", []))]):
-        if began is not None and parse_moment(began) < statement.created_at:
-            yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
+        yield from _early_start(began, statement)
     low, high = metric["support"]
     if value is not None and not low < value < high:
         yield f"{value:g} is no {metric['name']}, which lies in {low:g} to {high:g}"
+
+
+def _early_start(began: str | None, statement: Statement) -> Iterator[str]:
+    if began is not None and parse_moment(began) < statement.created_at:
+        yield f"the run began at {began}, before the statement of {moment_text(statement.created_at)}"
 
 
 def _other_projects(project: str, target: Mapping[str, Any]) -> Iterator[str]:

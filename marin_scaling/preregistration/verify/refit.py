@@ -237,7 +237,10 @@ def _promised(statement: Statement, result: FitResult) -> Target:
 def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> VerifiedStep:
     apart = furthest(statement.quantiles, again.forecast.quantiles)
     level = "to the last digit" if apart == 0 else f"to {apart:.0e} of the 90 % interval"
-    return VerifiedStep(what="fit", evidence=f"{runs} runs fitted again: all {len(again.forecast.quantiles)} quantiles {level}")
+    (found,) = again.document["predictions"]
+    curve = f", and its curve within {TOLERANCE:.0%} of its intervals" if "curve" in found else ""
+    count = len(again.forecast.quantiles)
+    return VerifiedStep(what="fit", evidence=f"{runs} runs fitted again: all {count} quantiles {level}{curve}")
 
 
 def _is_ours(law: str) -> bool:

@@ -1,13 +1,12 @@
 """Deviations of outside runs: the first forecast is scored with words about them; a forecast under one is a row of its own."""
 
 import json
-import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from outside_factory import LOSS, PARAMS, PRINCIPAL, RUN, TOKENS, register_outside, write_key, write_part
+from outside_factory import LOSS, PARAMS, PRINCIPAL, RUN, TOKENS, copy_of_registered, write_key, write_part
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
@@ -25,18 +24,10 @@ from marin_scaling.scoring import score
 WHOLE = range(10, 201, 10)
 
 
-@pytest.fixture(scope="module")
-def registered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with a signed forecast; tests change copies."""
-    root = tmp_path_factory.mktemp("registered")
-    register_outside(root)
-    return root
-
-
 @pytest.fixture
-def root(registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current folder."""
-    shutil.copytree(registered, tmp_path, dirs_exist_ok=True)
+def root(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a signed forecast, as the current folder."""
+    copy_of_registered(tmp_path, factory=tmp_path_factory)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -68,8 +59,8 @@ def forecast_file(folder: Path, *, by: float = 0.0, metric: str = "nats_per_toke
 
 def test_the_first_forecast_is_scored_with_words_about_the_deviation(folder: Path, root: Path) -> None:
     """Its place, its day, and the day of the signature; the scores are those of the statement."""
-    deviate(folder, from_step=None, from_tokens=0.27 * TOKENS, changed_on="2026-12-03")
-    words = "from 5.4e+09 tokens on 2026-12-03"
+    deviate(folder, from_step=None, from_tokens=0.27 * TOKENS, changed_on="2026-11-20")
+    words = "from 5.4e+09 tokens on 2026-11-20"
     assert words in check(folder).sentence
     verdict = record(folder, write_part(root, RUN, WHOLE))
     assert verdict.state is State.HELD
@@ -122,6 +113,7 @@ def test_after_the_outcome_a_deviation_is_named_as_such(folder: Path, root: Path
         ({"from_tokens": 1.0}, "from_step and from_tokens"),
         ({"from_step": None, "from_tokens": TOKENS}, "2e\\+10 tokens"),
         ({"changed_on": "yesterday"}, "changed_on"),
+        ({"changed_on": "2999-01-01"}, "2999-01-01"),
         ({"forecast": {"metric": "bits_per_byte"}, "steps_seen": 1}, "bits_per_byte"),
         ({"forecast": {"count": 2}, "steps_seen": 1}, "2 forecasts"),
         ({"forecast": {"by": -9.0}, "steps_seen": 1}, "outside"),
@@ -155,7 +147,7 @@ def test_the_commands_write_and_sign_the_forecast(folder: Path) -> None:
     made = CliRunner().invoke(app, ["fit", "runs.csv", "--predict-runs", "changed.csv", "--json"])
     assert made.exit_code == 0, made.output
     Path("forecast.json").write_text(made.stdout)
-    said = ["registry", "deviate", folder.name, "--from-tokens", "5.4e9", "--on", "2026-12-03", "--reason", "a new mix"]
+    said = ["registry", "deviate", folder.name, "--from-tokens", "5.4e9", "--on", "2026-11-20", "--reason", "a new mix"]
     done = CliRunner().invoke(
         app, [*said, "--forecast", "forecast.json", "--steps-seen", "60", "--key", "key", "--as", PRINCIPAL]
     )

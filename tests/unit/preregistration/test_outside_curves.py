@@ -216,6 +216,20 @@ def test_a_log_of_another_tracker_is_refused(root: Path) -> None:
         follow(folder, write_curve_log(root))
 
 
+def test_a_log_of_another_project_or_an_earlier_start_is_refused(root: Path) -> None:
+    """As for the outcome."""
+    settings = ("  wandb_exp_name .......... " + RUN, "  wandb_project .......... other", "-- end of arguments --", "")
+    text = "\n".join(settings)
+    folder = register_with_curves(root, outcome=megatron_outcome())
+    (root / "train.log").write_text(text + megatron(0.5))
+    with pytest.raises(VerificationError, match="other"):
+        follow(folder, root / "train.log")
+    early = megatron(0.5).replace(" iteration ", " [2020-01-01 00:00:00] iteration ")
+    (root / "train.log").write_text(early)
+    with pytest.raises(VerificationError, match="2020"):
+        follow(folder, root / "train.log")
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -235,7 +249,7 @@ def test_a_bad_table_of_curves_is_refused_before_anything_is_signed(root: Path, 
     assert not (root / "preregistrations").exists()
 
 
-@pytest.mark.parametrize("path", ["/tmp/curves.csv", "../curves.csv", "curves.parquet", "a b.csv"])
+@pytest.mark.parametrize("path", ["/elsewhere/curves.csv", "../curves.csv", "curves.parquet", "a b.csv"])
 def test_a_table_of_curves_that_others_cannot_find_or_read_is_refused(root: Path, path: str) -> None:
     """As for the table of runs."""
     write_files(root, curves={"path": path})
