@@ -135,7 +135,7 @@ def _track_outside(run: str, logs: list[str], *, registry: Path, as_json: bool) 
     from marin_scaling.forecast.tracking import followed_document, followed_text
     from marin_scaling.preregistration.tracked_run import track_outside
 
-    found = track_outside(run, logs, registry=registry)
+    found = track_outside(run, *logs, registry=registry)
     if as_json:
         typer.echo(dump_canonical(followed_document(found)), nl=False)
     else:

@@ -23,6 +23,7 @@ _LEAST_STEPS, _LEAST_FRACTION = 20, 0.05
 _WINDOW = 0.05  # of all steps: the current training loss is the mean over this window
 _LEAST_COMPARED = 0.15  # of the steps; earlier losses of recorded targets are off the line through their rungs
 _USUAL = np.array([0.0005, 0.9995])  # recorded runs are outside at 10 of 998 stages: three rungs, one target
+_ENDED = 0.999  # share of a run after which nothing is predicted; the first of MaxText's steps is 0
 _RISEN = 1.05  # times the lowest mark; a higher last loss predicts nothing
 _TELLING_WIDTH = 2.0  # times the forecast's interval; a wider prediction adds nothing to the forecast
 
@@ -359,6 +360,11 @@ class FollowedCurve:
     """Share of the run since which it has no loss that is a number; None if the latest one is."""
 
     @property
+    def has_ended(self) -> bool:
+        """Return True if its last step is done, so that its outcome tells its end."""
+        return self.fraction > _ENDED and not self.why_not
+
+    @property
     def why_not(self) -> str:
         """Reason for which nothing can be predicted from the run's curve; empty if something can."""
         if self.broken_at is not None:
@@ -392,7 +398,9 @@ def followed_text(found: FollowedCurve) -> str:
     if found.marks:
         lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
     signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
-    return "\n".join([*lines, f"end: signed {signed}{'' if found.why_not else f', now {now}'} {unit}", found.verdict])
+    later = "" if found.why_not or found.has_ended else f", now {now}"
+    lines.append(f"end: signed {signed}{later} {unit}")
+    return "\n".join([*lines, "it has ended; record its outcome" if found.has_ended else found.verdict])
 
 
 def _mark_line(found: FollowedCurve, fraction: float) -> str:

@@ -23,6 +23,7 @@ from marin_scaling.preregistration.events.notice import require_not_ended, resta
 from marin_scaling.preregistration.events.observation import (
     observation_document,
     observe,
+    places_of,
     require_may_observe,
     verified_observation,
 )
@@ -244,7 +245,7 @@ def forecast_outside(
         _add_curve(document, curves, rows=result.rows, target=promised, losses=losses, on_message=on_message)
     estimates = _doubts_of_estimates(result.rows, curves)
     document["warnings"] = [*document["warnings"], *estimates]
-    doubts += estimates
+    doubts += [*estimates, *_doubts_of_names(result.rows, curves)]
     doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
     for doubt in doubts:
         on_message(wrapped(f"warning: {doubt}"))
@@ -256,7 +257,22 @@ def forecast_outside(
 
 def _doubts_of_estimates(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None) -> list[str]:
     estimated = [row for row in rows if curves is not None and row["run"] in curves["complete"]]
-    return [f"the final loss of {row['run']}, {row['loss']:.4f}, is estimated from its curve" for row in estimated]
+    return [f"the final loss of {row['run']}, {row['loss']:.6g}, is estimated from its curve" for row in estimated]
+
+
+def _doubts_of_names(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None) -> list[str]:
+    """Return warnings about runs without a curve, and curves without a run."""
+    from marin_scaling.run.curves import curve_names
+
+    if curves is None:
+        return []
+    path, runs, known = Path(curves["path"]), [str(row["run"]) for row in rows], {each["run"] for each in curves["runs"]}
+    others = [each for each in curve_names(path, columns=curves["columns"]) if each not in runs]
+    lacking = [each for each in runs if each not in known]
+    return [
+        *([f"{path} has no curve of {joined(lacking, most=6)}"] if lacking else []),
+        *([f"{path} has curves of no fitted run: {joined(others, most=6)}"] if others else []),
+    ]
 
 
 def _curves(source: CurvesSource, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -378,7 +394,7 @@ def _source(path: Path, choices: ReadingChoices) -> dict[str, Any]:
 
 def record_outcome(
     registration: Path | str | Registration,
-    *logs: str,
+    *logs: Path | str,
     registry: Path | str = REGISTRY,
     key: Path | str | None = None,
     signer: str | None = None,
@@ -388,8 +404,8 @@ def record_outcome(
     """Read the outcome of an outside run from its log, sign the reading, and return the verdict.
 
     `logs` are files, folders, or `wandb:ENTITY/PROJECT`, read as by `marin-scale import`. The registrant or the resolver signs.
-    `diverged` states that the run diverged, which is a miss; its log must have no loss at the end. `VerificationError` lists
-    every way in which the log is not that of the promised run; nothing is written then.
+    `diverged` states that the run diverged, which is a miss; its log must have no loss at the end, or one far above the
+    forecast. `VerificationError` lists every way in which the log is not that of the promised run; nothing is written then.
     """
     folder = one_folder(str(getattr(registration, "folder", registration)), registry=Path(registry))
     verified = verify_folder(folder, allowed_signers=signers_path(folder))
@@ -398,6 +414,7 @@ def record_outcome(
             f"{folder.name} does not forecast an outside run.",
             fix=f"Compare it with its run: marin-scale check {folder.name}",
         )
+    places = places_of(logs)
     require_not_ended(folder)
     policy_steps(verified)
     if verified.outcome is not None:
@@ -409,7 +426,7 @@ def record_outcome(
     if not is_present(folder / OBSERVATION_DIR):
         _observe(
             verified,
-            logs,
+            places,
             key=None if key is None else Path(key).expanduser(),
             signer=signer,
             diverged=diverged,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
@@ -419,7 +419,7 @@ def sign_notice(
     if kind in (*ENDING_KINDS, "restart"):
         require_not_ended(folder)
     if forecast is not None:
-        content["quantiles"] = _stated_quantiles(forecast, metric=read_registration(folder).predicate["metric"]["name"])
+        content["quantiles"] = _stated_quantiles(forecast, predicate=read_registration(folder).predicate)
     seen = stated_steps(steps_seen, folder=folder) if kind == "withdraw" or forecast else 0
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
     given = give_notice(
@@ -430,21 +430,33 @@ def sign_notice(
     return given
 
 
-def _stated_quantiles(path: Path, *, metric: str) -> dict[str, float]:
-    """Return the quantiles by level of the one forecast in a file of `marin-scale fit --json`."""
+def _stated_quantiles(path: Path, *, predicate: Mapping[str, Any]) -> dict[str, float]:
+    """Return the quantiles by level of the one forecast in a file of `marin-scale fit --json`, which is about the same run."""
+    metric, flops = predicate["metric"]["name"], predicate["targetRun"]["flops"]
     try:
         document = json.loads(read_bytes(path))
-        found = [each["quantiles"] for each in document["predictions"]]
-        quantiles = [{f"{float(level):g}": value for level, value in each.items()} for each in found]
+        found = document["predictions"]
+        quantiles = [{f"{float(level):g}": value for level, value in each["quantiles"].items()} for each in found]
+        costs = [float(each["flops"]) for each in found]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        document, quantiles = {}, []
+        document, quantiles, costs = {}, [], []
     found_metric = document.get("metric")
     if len(quantiles) != 1 or (found_metric in METRICS and found_metric != metric):  # another table names no metric of ours
         raise UsageError(
             f"{path} holds {len(quantiles)} forecasts of {found_metric or 'no metric'}; a notice takes 1 of {metric}.",
             fix="Write a forecast of the changed run: marin-scale fit TABLE --predict-runs TARGETS --json > forecast.json",
         )
+    if not 1 / _OTHER_COST <= costs[0] / flops <= _OTHER_COST:
+        raise UsageError(
+            f"{path} forecasts a run of {format_flops(costs[0])} FLOPs, and the promised one has {format_flops(flops)}.",
+            why="The forecast is of the same run after its change.",
+            fix="Write a forecast of its size: marin-scale fit TABLE --predict-runs TARGETS --json > forecast.json",
+        )
     return quantiles[0]
+
+
+_OTHER_COST = 2.0
+"""Ratio of FLOPs from which a forecast is of another run; a change of mix or context changes a run's by less."""
 
 
 def _forecast_again(

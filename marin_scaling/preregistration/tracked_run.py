@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from marin_scaling.errors import MarinScalingError, UsageError
@@ -12,10 +12,10 @@ from marin_scaling.forecast.loss_curve import curve_from_ladder, losses_at_fract
 from marin_scaling.forecast.tracking import EarlierForecast, FollowedCurve, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names, restarts_of
-from marin_scaling.preregistration.events.observation import curve_keys, ids_of, joined_run, named_runs, require_source
+from marin_scaling.preregistration.events.observation import curve_keys, joined_run, places_of, require_source, runs_in_logs
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
-from marin_scaling.preregistration.register import answering_spec, is_outside_run
+from marin_scaling.preregistration.register import Registration, answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.statement import prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
@@ -99,13 +99,14 @@ def track(
     return track_losses(losses, spec, curves, forecast=forecast, ended_at=ended_at, expert_shares=shares)
 
 
-def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) -> FollowedCurve:
+def track_outside(registration: Path | str | Registration, *logs: Path | str, registry: Path | str = REGISTRY) -> FollowedCurve:
     """Follow an outside run by its log, against the signed forecast of its curve.
 
-    `logs` are files, folders or `wandb:ENTITY/PROJECT`. `UsageError` for a forecast without a curve, `VerificationError` for
-    one that is not authentic, or logs of other runs, projects or trackers, or of an earlier start.
+    `logs` are files, folders or `wandb:ENTITY/PROJECT`, of a restarted run one for each id. `UsageError` for a forecast without
+    a curve, `VerificationError` for one that is not authentic, or logs of other runs, projects or trackers, of an earlier
+    start, or with a gap before a restart.
     """
-    folder = one_folder(name, registry=registry)
+    folder = one_folder(str(getattr(registration, "folder", registration)), registry=Path(registry))
     verified = verify_folder(folder, allowed_signers=signers_path(folder))
     if not isinstance(verified, Verified) or "curves" not in verified.subjects["ladder.json"]:
         raise UsageError(
@@ -114,10 +115,10 @@ def track_outside(name: str, logs: Sequence[str], *, registry: Path = REGISTRY) 
             fix="Name them before signing: curves: {path: curves.csv} in the target file.",
         )
     target, ladder = verified.subjects["target.json"], verified.subjects["ladder.json"]
-    outcome, curves = target["outcome"], ladder["curves"]
+    outcome, curves, restarts = target["outcome"], ladder["curves"], restarts_of(verified.notices)
     keys = curve_keys(target, curves)
-    runs = named_runs(ids_of(outcome, restarts_of(verified.notices)), logs, curves=keys)
-    require_source(runs, target, verified.statement)
+    runs = runs_in_logs(outcome, restarts, places_of(logs), curves=keys)
+    require_source(runs, target, verified.statement, restarts=restarts)
     run = joined_run(runs)
     logged = logged_curve(run, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"])
     seen = losses_at_fractions(logged.fractions, logged.losses)

@@ -392,10 +392,17 @@ def read_curves(path: Path, *, tokens: Mapping[str, float], columns: Mapping[str
         raise RunTableError(
             (*faults[:_FAULTS], *_more(faults)),
             why="A run has one positive loss at each step, and its share is at most 1.",
-            fix="Correct these rows; of a resumed run keep the later ones.",
+            fix="Correct these rows: shares in per cent are divided by 100, and of a resumed run the later losses are kept.",
         )
     ends = {own: _end_of(kinds, points, tokens[own]) for own, points in found.items()}
     return {own: curve_of_points([(at / ends[own], value) for at, value in points]) for own, points in found.items()}
+
+
+def curve_names(path: Path, *, columns: Mapping[str, str]) -> list[str]:
+    """Return the names of the runs in a table of curves, each once."""
+    table = read_table_file(path)
+    run = _curve_column(table.column_names(), "run", columns, path)
+    return [*dict.fromkeys(str(each).strip() for each in table.cells[run])]
 
 
 _FAULTS = 10
@@ -454,7 +461,8 @@ def logged_curve(
         raise RunTableError(
             f"{run.source} has {run.planned_steps} planned steps, and the forecast {train_steps}.",
             why="The share of the run that is done follows from the planned steps.",
-            fix="Name the log of the promised run: --log PATH",
+            fix="Name the log of the promised run: --log PATH. If curves.train_steps was signed wrongly, the run cannot be "
+            "followed; its outcome can be recorded.",
         )
     loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
     points, has_loss, latest, is_number = list[tuple[float, float]](), False, 0.0, True

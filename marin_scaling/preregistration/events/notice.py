@@ -37,6 +37,7 @@ from marin_scaling.preregistration.statement import (
     sorted_quantiles,
 )
 from marin_scaling.strict_model import SHA256, Day, Moment, One, Part, Positive, Reason, Steps, Text, check_document
+from marin_scaling.units import format_count
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Notice:
     def place(self) -> str:
         """Step or tokens of a deviation or a restart, with the day of a deviation or the ids of a restart."""
         step, tokens = (self.document.get(key) for key in ("from_step", "from_tokens"))
-        since = f"from step {step}" if tokens is None else f"from {tokens:g} tokens"
+        since = f"from step {step}" if tokens is None else f"from {format_count(tokens)} tokens"
         if self.kind == "restart":
             return f"{since}, {self.document['continues']} as {self.document['run']}"
         return f"{since} on {self.document['changed_on']}" if self.document.get("changed_on") else since
@@ -284,8 +285,8 @@ def _require_in_run(said: Mapping[str, Any], *, folder: Path) -> None:
     if steps is not None and from_step >= steps:
         raise SigningError(
             f"--from-step {from_step}: the run of {folder.name} has {steps} steps, 0 to {steps - 1}.",
-            why="A deviation starts at a step of the run.",
-            fix="Name the first step that deviates, counted from 0.",
+            why="A change or a restart is at a step of the run.",
+            fix="Name the first step of the change or of the new id, counted from 0.",
         )
 
 

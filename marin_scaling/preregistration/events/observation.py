@@ -16,7 +16,7 @@ from pydantic import Field
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
-from marin_scaling.errors import RunTableError, StatementError, VerificationError, refuse
+from marin_scaling.errors import RunTableError, StatementError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes, read_plain
 from marin_scaling.preregistration.events.notice import Notice
 from marin_scaling.preregistration.format import MOST_TOLERANCE, Principal
@@ -124,8 +124,7 @@ def observe(
     from marin_scaling.run.tracked_run import LoggedValues
 
     outcome = target["outcome"]
-    ids = ids_of(outcome, restarts)
-    runs = named_runs(ids, logs, curves=curve_keys(target, curves))
+    runs = runs_in_logs(outcome, restarts, logs, curves=curve_keys(target, curves))
     run = joined_run(runs)
     values = LoggedValues(run)
     key = _own_key(values, outcome["key"])
@@ -139,18 +138,16 @@ def observe(
         "project_in_log": run.project,
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
-        **({"runs": [_logged(each, name, outcome) for each, name in zip(runs, ids, strict=True)]} if restarts else {}),
+        **_joined_runs(runs, outcome, restarts),
     }
     if curves is not None:
         found["curve"] = curve_in_log(run, target, curves)
     faults = [*_differences(found, target, statement), *_faults_of_restarts(found, restarts)]
     faults += [fault for fault in _faults_of_source(runs, target, statement) if fault not in faults]
     if not ends and not diverged:
-        faults.append(
-            f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g} (if it diverged: --diverged)"
-        )
+        faults.append(f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g}")
     if ends and not diverged and found["value"] is None and run.kind in TEXT_KINDS:
-        faults.append(f"{key} ends with {values.exact[key]} (if it diverged: --diverged)")
+        faults.append(f"{key} ends with {values.exact[key]}")
     if diverged and found["value"] is not None:
         faults.append(
             f"{key} ends with {found['value']:g}, inside the forecast's 98 % interval or below, so the run did not diverge"
@@ -159,7 +156,7 @@ def observe(
         raise VerificationError(
             tuple(f"{run.source}: {fault}." for fault in faults),
             why="An outcome is the last value of the named key in the log of the promised run, once that has finished.",
-            fix="Name the log of that run when it has finished: --log PATH",
+            fix="Name the log of that run when it has finished: --log PATH. If it diverged, add --diverged.",
         )
     return found
 
@@ -169,19 +166,31 @@ def _is_far_above(value: float | None, statement: Statement) -> bool:
     return value is not None and value > max(statement.quantiles.values())
 
 
-def ids_of(outcome: Mapping[str, Any], restarts: Sequence[Notice]) -> list[str]:
-    """Return the id of the promised run, and those of its declared restarts."""
+def _ids_of(outcome: Mapping[str, Any], restarts: Sequence[Notice]) -> list[str]:
     return [outcome["run"], *(each.document["run"] for each in restarts)]
 
 
-def named_runs(ids: Sequence[str], logs: Sequence[str], *, curves: Sequence[str] = ()) -> list[TrackedRun]:
-    """Return the run of each id from the logs; of logs that name no run, each is that of the id in its place.
+def places_of(logs: Sequence[Path | str]) -> list[str]:
+    """Return the places of logs as text, each once; `UsageError` for none, or for something else."""
+    if not logs or not all(isinstance(each, Path | str) for each in logs):
+        raise UsageError(
+            f"No log is named: {logs!r}." if not logs else f"A log is named by its path as text or Path, not {logs!r}.",
+            fix="Name each log by itself: --log A --log B, and in Python ms.record_outcome(registration, 'a.log', 'b.log')",
+        )
+    return [*dict.fromkeys(map(str, logs))]
 
-    `curves` are keys whose history is read. `VerificationError` for a log of another run, or an id without a log.
+
+def runs_in_logs(
+    outcome: Mapping[str, Any], restarts: Sequence[Notice], logs: Sequence[str], *, curves: Sequence[str] = ()
+) -> list[TrackedRun]:
+    """Return the promised run and its declared restarts from the logs.
+
+    Of logs that name no run, each is that of the id in its place. `curves` are keys whose history is read. `VerificationError`
+    for a log of another run, or an id without a log.
     """
     from marin_scaling.run.trackers import read_tracked_runs
 
-    places = [read_tracked_runs(log, curves=curves) for log in logs]
+    ids, places = _ids_of(outcome, restarts), [read_tracked_runs(log, curves=curves) for log in logs]
     for log, place in zip(logs, places, strict=True):
         if not any({run.id, run.name} & {*ids} for run in place) and [run.is_named for run in place] != [False]:
             raise _another_run(place, where=log, wanted=joined(ids), count="no run")
@@ -209,9 +218,9 @@ def _another_run(runs: Sequence[TrackedRun], *, where: str, wanted: str, count: 
     return VerificationError(
         f"{where} has {count} with the id or name {wanted}; its runs: {names}.",
         why="The statement and its signed restarts name the runs whose logs give the outcome.",
-        fix="Name the log of each id, a file or folder each: --log A --log B. If the run continued under another id, sign that "
-        "before it ends: "
-        "marin-scale registry restart FOLDER --restarted-as ID --from-step N --reason WHY",
+        fix="Name the logs of all declared ids, a file or folder each: --log A --log B. Join several files of one id. If the "
+        "run continued under an id that is not declared, sign that before it ends: marin-scale registry restart FOLDER "
+        "--restarted-as ID --from-step N --reason WHY",
     )
 
 
@@ -241,9 +250,15 @@ def marks_text(observed: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) 
     return f"{sum(inside)} of {counted(len(inside), 'mark')} of its curve lie in the signed 90 % intervals" if inside else ""
 
 
-def require_source(runs: Sequence[TrackedRun], target: Mapping[str, Any], statement: Statement) -> None:
-    """Raise `VerificationError` if a run is of another tracker or project than promised, or began before the promise."""
-    if faults := dict.fromkeys(_faults_of_source(runs, target, statement)):
+def require_source(
+    runs: Sequence[TrackedRun], target: Mapping[str, Any], statement: Statement, *, restarts: Sequence[Notice]
+) -> None:
+    """Raise `VerificationError` if the runs are not those promised and declared.
+
+    That is, if one is of another tracker or project, or began before the promise, or if there is a gap before a restart.
+    """
+    logged = _joined_runs(runs, target["outcome"], restarts)
+    if faults := dict.fromkeys([*_faults_of_source(runs, target, statement), *_faults_of_restarts(logged, restarts)]):
         raise VerificationError(
             tuple(f"{runs[0].source}: {fault}." for fault in faults), fix="Name the log of the promised run: --log PATH"
         )
@@ -305,6 +320,12 @@ def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str,
         "last_tokens": last.number(last.key(tokens_keys(outcome))),
         "started_at": _text_of(run.started_at),
     }
+
+
+def _joined_runs(runs: Sequence[TrackedRun], outcome: Mapping[str, Any], restarts: Sequence[Notice]) -> dict[str, Any]:
+    """Return `runs` of a signed reading, empty for a run under one id."""
+    ids = _ids_of(outcome, restarts)
+    return {"runs": [_logged(run, name, outcome) for run, name in zip(runs, ids, strict=True)]} if restarts else {}
 
 
 def _text_of(moment: datetime | None) -> str | None:

@@ -50,17 +50,21 @@ def deviate(folder: Path, *, signer: str = PRINCIPAL, key: str = "key", **conten
     )
 
 
-def forecast_file(folder: Path, *, by: float = 0.0, metric: str = "nats_per_token", count: int = 1) -> Path:
+def forecast_file(
+    folder: Path, *, by: float = 0.0, metric: str = "nats_per_token", count: int = 1, flops: float = 6 * PARAMS * TOKENS
+) -> Path:
     """A file as `fit --json` writes it, with the signed quantiles moved."""
     quantiles = {f"{level:g}": value + by for level, value in read_registration(folder).quantiles.items()}
-    Path("forecast.json").write_text(json.dumps({"metric": metric, "predictions": [{"quantiles": quantiles}] * count}))
+    Path("forecast.json").write_text(
+        json.dumps({"metric": metric, "predictions": [{"flops": flops, "quantiles": quantiles}] * count})
+    )
     return Path("forecast.json")
 
 
 def test_the_first_forecast_is_scored_with_words_about_the_deviation(folder: Path, root: Path) -> None:
     """Its place, its day, and the day of the signature; the scores are those of the statement."""
     deviate(folder, from_step=None, from_tokens=0.27 * TOKENS, changed_on="2026-11-20")
-    words = "from 5.4e+09 tokens on 2026-11-20"
+    words = "from 5.40B tokens on 2026-11-20"
     assert words in check(folder).sentence
     verdict = record(folder, write_part(root, RUN, WHOLE))
     assert verdict.state is State.HELD
@@ -68,7 +72,7 @@ def test_the_first_forecast_is_scored_with_words_about_the_deviation(folder: Pat
     assert f"signed {datetime.now(UTC):%Y-%m-%d})" in verdict.sentence
     assert verdict.outcome["scores"]["crps"] == pytest.approx(score(read_registration(folder).quantiles, observed=LOSS).crps)
     page = next(text.decode() for name, text in forecast_page(root, folder).files.items() if name.endswith(".md"))
-    assert "left the recipe from 5.4e+09 tokens" in page
+    assert "left the recipe from 5.40B tokens" in page
 
 
 def test_a_forecast_under_a_deviation_is_scored_in_a_row_of_its_own(folder: Path, root: Path) -> None:
@@ -116,6 +120,7 @@ def test_after_the_outcome_a_deviation_is_named_as_such(folder: Path, root: Path
         ({"changed_on": "2999-01-01"}, "2999-01-01"),
         ({"forecast": {"metric": "bits_per_byte"}, "steps_seen": 1}, "bits_per_byte"),
         ({"forecast": {"count": 2}, "steps_seen": 1}, "2 forecasts"),
+        ({"forecast": {"flops": 1.3e17}, "steps_seen": 1}, "1.3e17"),
         ({"forecast": {"by": -9.0}, "steps_seen": 1}, "outside"),
         ({"forecast": {}}, "--steps-seen"),
     ],

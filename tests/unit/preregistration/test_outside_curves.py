@@ -34,6 +34,7 @@ from marin_scaling.errors import (
     UsageError,
     VerificationError,
 )
+from marin_scaling.forecast.tracking import followed_text
 from marin_scaling.preregistration.outside import preregister_table, record_outcome
 from marin_scaling.preregistration.tracked_run import track_outside
 from marin_scaling.preregistration.verify.refit import verify_and_fit
@@ -66,7 +67,7 @@ def make(root: Path) -> None:
 
 def follow(folder: Path, *logs: Path | str):
     """Follow the run by its log."""
-    return track_outside(folder.name, [str(each) for each in logs], registry=folder.parent)
+    return track_outside(folder.name, *logs, registry=folder.parent)
 
 
 def signed_curve(folder: Path) -> dict[float, dict[str, float]]:
@@ -458,3 +459,40 @@ def test_options_of_other_runs_are_refused_beside_a_log(root: Path, folder: Path
     """They would have no effect."""
     done = CliRunner().invoke(app, ["track", folder.name, "--log", str(write_curve_log(root, done=0.5)), *option])
     assert isinstance(done.exception, UsageError)
+
+
+def test_a_gap_before_a_restart_is_refused_while_the_run_trains(root: Path, folder: Path) -> None:
+    """Values that an earlier log has from after the declared step do not stand in for it."""
+    restart(folder, from_step=500)
+    head, *lines = write_curve_log(root, done=0.75).read_text().splitlines()
+    (root / "a.csv").write_text("\n".join([head, *lines[:20]]) + "\n")
+    (root / "b.csv").write_text("\n".join([head, *(line.replace(RUN, "hero-1b") for line in lines[20:])]) + "\n")
+    with pytest.raises(VerificationError, match="gap"):
+        follow(folder, root / "a.csv", root / "b.csv")
+
+
+@pytest.mark.parametrize("logs", [(), (["log.csv"],), (3,)])
+def test_logs_are_paths_and_at_least_one(root: Path, folder: Path, logs: tuple) -> None:
+    """In Python both functions take each log by itself."""
+    with pytest.raises(UsageError):
+        follow(folder, *logs)
+    with pytest.raises(UsageError):
+        record_outcome(folder, *logs, registry=folder.parent, key=root / "key", signer=PRINCIPAL, on_message=quiet)
+
+
+def test_a_registration_is_followed_and_a_finished_run_says_so(root: Path, folder: Path) -> None:
+    """By the object that `preregister_table` returns, too."""
+    found = track_outside(folder, write_curve_log(root), registry=str(folder.parent))
+    assert found.has_ended
+    assert "ended" in followed_text(found)
+
+
+def test_curves_without_a_run_and_runs_without_a_curve_are_named(root: Path) -> None:
+    """A renamed run is no silent loss."""
+    write_files(root, curves={"path": "curves.csv"})
+    path = write_curves(root)
+    path.write_text(path.read_text().replace("simulated-3,", "renamed,"))
+    said = list[str]()
+    preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=said.append)
+    assert any("simulated-3" in each and "warning" in each for each in said)
+    assert any("renamed" in each and "warning" in each for each in said)

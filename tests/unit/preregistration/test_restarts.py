@@ -294,4 +294,4 @@ def test_the_commands_declare_and_join(folder: Path, root: Path) -> None:
     logs = ["--log", write_part(root, RUN, FIRST), "--log", write_part(root, AGAIN_RUN, AGAIN)]
     done = CliRunner().invoke(app, ["outcome", folder.name, *logs, *signer])
     assert done.exit_code == 0, done.output
-    assert "from 1e+10 tokens, hero-1 as hero-1b" in " ".join(done.output.split())
+    assert "from 10.0B tokens, hero-1 as hero-1b" in " ".join(done.output.split())
