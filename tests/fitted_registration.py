@@ -18,7 +18,7 @@ from marin_scaling.forecast.backtest import backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples, sensitivity
 from marin_scaling.forecast.report import forecast_document
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 LAW = SurfaceLaw(E=0.9, A=20.0, B=60.0, alpha=0.34, beta=0.28)
 Rows = Sequence[dict[str, Any]]

@@ -20,7 +20,7 @@ from made_once import made_once
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.preregistration.outside import preregister_table
 from marin_scaling.preregistration.preregister import sign_notice
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 PRINCIPAL = "ada@example.org"
 LAW = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -64,7 +64,7 @@ def custom_law(
     >>> from lmfit import create_params
     >>> from marin_scaling.fitting.fit import fit
     >>> from marin_scaling.laws import SurfaceLaw
-    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> from marin_scaling.run.table import simulate_ladder
     >>> surface = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> table = simulate_ladder(surface, budgets_flops=[1e18, 1e19, 1e20, 1e21], sizes_per_budget=5, noise=0.001, seed=0)
     >>> power_law = custom_law(

@@ -31,7 +31,7 @@ def fit(
     laws of all runs; its default is that of `coupled_law.Prior`.
 
     >>> from marin_scaling.laws import SurfaceLaw
-    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> from marin_scaling.run.table import simulate_ladder
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19, 1e20], sizes_per_budget=5, noise=0.001, seed=0)
     >>> result = fit(table)

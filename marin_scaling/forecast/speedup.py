@@ -155,7 +155,7 @@ def compare_recipes(
 
     >>> from dataclasses import replace
     >>> from marin_scaling.laws import SurfaceLaw
-    >>> from marin_scaling.run.simulate import simulate_ladder
+    >>> from marin_scaling.run.table import simulate_ladder
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> ladder = simulate_ladder(law, budgets_flops=[1e18, 3e18, 1e19, 3e19], sizes_per_budget=5, noise=0.0, seed=0)
     >>> cheaper = replace(ladder, frame=ladder.frame.assign(**{name: ladder.frame[name] / 2 for name in ("flops", "tokens")}))

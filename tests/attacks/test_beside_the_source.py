@@ -17,7 +17,7 @@ from marin_scaling.laws import SurfaceLaw
 from marin_scaling.limits import LISTED, RUNS_DRAWN
 from marin_scaling.printable import plain
 from marin_scaling.publish.site_settings import require_plain_settings
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 ROOT = Path(__file__).parents[2]
 LAW = "import marin_scaling as ms\nfrom lmfit import create_params\n"

@@ -14,8 +14,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import law_names
 from marin_scaling.forecast.forecast import Forecast, Target, forecast, forecast_runs, optimal_target
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import RunTable
+from marin_scaling.run.table import RunTable, simulate_ladder
 from marin_scaling.run.table_io import LARGEST_NUMBER, LEAST_NUMBER
 
 HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -14,8 +14,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.frontier import fit_frontiers, resample
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, frontier_loss, optimal_params, surface_frontier, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import RunTable
+from marin_scaling.run.table import RunTable, simulate_ladder
 
 LADDERS = 200
 RESAMPLES = 300

@@ -14,7 +14,7 @@ from command_line import assert_refused, listing, marin_scale
 from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.law import LAWS
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 COLUMNS = ("run", "flops", "params", "tokens", "loss")

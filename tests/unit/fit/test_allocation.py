@@ -12,8 +12,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.optima import through_best_runs, through_bowls
 from marin_scaling.fitting.posterior import fit_posterior
 from marin_scaling.laws import SurfaceLaw, optimal_params
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

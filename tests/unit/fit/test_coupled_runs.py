@@ -14,8 +14,7 @@ from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import RunTable
+from marin_scaling.run.table import RunTable, simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 3e18, 1e19, 3e19, 1e20)

@@ -14,7 +14,7 @@ from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.custom_law import custom_law
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 RUNS = Path(__file__).parents[3] / "runs" / "quickstart"

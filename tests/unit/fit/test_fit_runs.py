@@ -12,8 +12,7 @@ from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import RunTable
+from marin_scaling.run.table import RunTable, simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 3e18, 1e19, 3e19, 1e20)

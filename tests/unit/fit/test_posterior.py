@@ -12,8 +12,7 @@ from marin_scaling.fitting.posterior import MOST_RUNS, FittedRuns, Places, fit_p
 from marin_scaling.fitting.predictive import draw_losses
 from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -12,7 +12,7 @@ from marin_scaling.fitting.surface import centred, fit_surface, numbers_of, term
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 HOFFMANN = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 3e18, 1e19, 3e19, 1e20)

@@ -11,7 +11,7 @@ from marin_scaling.errors import UsageError
 from marin_scaling.fitting.fit import best_of_cells, fit
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.cells import cells_of, find_sweep, has_many_per_cell
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 SIZES = np.geomspace(1e7, 1e9, 6)

@@ -12,7 +12,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.next_runs import MOST_RUNS, advice_text, advise
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 NOISE = 0.002

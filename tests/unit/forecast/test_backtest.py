@@ -21,8 +21,7 @@ from marin_scaling.forecast.backtest import (
 )
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 from marin_scaling.scoring import crps
 
 RUNS = Path(__file__).parents[3] / "runs"

@@ -12,7 +12,7 @@ from marin_scaling.forecast.accuracy_curve import fit_sigmoid, sigmoid_accuracy
 from marin_scaling.forecast.downstream import BAND_NOTES, DownstreamStatus, forecast_downstream
 from marin_scaling.forecast.forecast import LEVELS, forecast
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 TRUTH = {"low": 0.25, "high": 0.9, "slope": 4.0, "middle": 2.6}

@@ -12,8 +12,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import LEVELS, forecast, interval_along, samples
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.preregistration import format as statement_format
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

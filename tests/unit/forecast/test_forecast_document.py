@@ -16,8 +16,7 @@ from marin_scaling.forecast.report import forecast_document, forecast_text
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.preregistration.format import SUBJECTS
 from marin_scaling.printable import TABLE_WIDTH
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 from marin_scaling.strict_model import check_document
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

@@ -16,7 +16,7 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.next_runs import size_for_inference
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 FLOPS = 1e21

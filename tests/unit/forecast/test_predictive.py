@@ -19,8 +19,7 @@ from marin_scaling.fitting.predictive import (
     shipped_calibration,
 )
 from marin_scaling.laws import SurfaceLaw, surface_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)

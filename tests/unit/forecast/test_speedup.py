@@ -13,8 +13,7 @@ from marin_scaling.findings import error
 from marin_scaling.forecast.speedup import compare_recipes
 from marin_scaling.forecast.speedup_conventions import Verdict, holm, measure, needed_flops
 from marin_scaling.laws import FrontierLaw, SurfaceLaw, frontier_loss
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import RunTable
+from marin_scaling.run.table import RunTable, simulate_ladder
 
 CHINCHILLA = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)  # Hoffmann et al. 2022, approach 3
 BUDGETS = (1e18, 3e18, 1e19, 3e19)

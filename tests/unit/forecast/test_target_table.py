@@ -13,7 +13,7 @@ from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_tar
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
 from marin_scaling.forecast.targets import read_targets as read_targets_like
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.run.simulate import simulate_ladder
+from marin_scaling.run.table import simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 

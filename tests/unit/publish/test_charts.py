@@ -14,8 +14,7 @@ from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.publish.charts import MeasuredOutcome, law_chart
 from marin_scaling.publish.figures import save_chart
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.audit import audit_losses, audit_runs, find_outliers
-from marin_scaling.run.simulate import simulate_ladder
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 
