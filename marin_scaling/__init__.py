@@ -28,6 +28,8 @@ _HOME = {
     "track_outside": "preregistration.tracked_run",
     "verify": "preregistration.verification",
     "check": "preregistration.verdict",
+    "import_registry": "preregistration.imported",
+    "compare_forecasts": "preregistration.imported",
 }
 __all__ = [*_HOME, "__version__"]
 

@@ -1,7 +1,7 @@
 """Calls of git, from the root of the repository and with no setting that a pull request can change.
 
 Git only reads names and content. It compares nothing, because attributes, filters, ignore rules and index flags come with a
-pull request. No call runs a hook or file-system monitor, opens a pager, or fetches.
+pull request. No call runs a hook or file-system monitor, or opens a pager. Only `fetched` uses a network.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
+_TRANSPORT = {"GIT_ALLOW_PROTOCOL": "https:ssh:file", "GIT_SSH_COMMAND": "ssh -o BatchMode=yes"}
+"""Variables of `fetched`: transports that run no program named in an address, and none that waits for an answer."""
 _OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 """Variables that locate a user's settings; only `setting` passes them on."""
 
@@ -129,6 +132,21 @@ class Repository:
         """Return the bytes of a file of a tree."""
         return self.ask("cat-file", "blob", entry.id)
 
+    def contents(self, entries: Iterable[TreeEntry]) -> Iterator[bytes]:
+        """Yield the bytes of several files of a tree, in their order."""
+        sought = b"".join(each.id.encode("ascii") + b"\n" for each in entries)
+        answer, start = self.ask("cat-file", "--batch", content=sought), 0
+        while start < len(answer):  # "ID blob BYTES", the content, an end of line
+            begin = answer.index(b"\n", start) + 1
+            end = begin + int(answer[start:begin].rpartition(b" ")[2])
+            yield answer[begin:end]
+            start = end + 1
+
+    def bytes_of(self, entries: Iterable[TreeEntry]) -> int:
+        """Return the bytes of several files of a tree together."""
+        sought = b"".join(each.id.encode("ascii") + b"\n" for each in entries)
+        return sum(int(line.rpartition(b" ")[2]) for line in self.ask("cat-file", "--batch-check", content=sought).splitlines())
+
     def versions(self, path: Path, *, branch: str = "") -> Iterator[tuple[str, bytes]]:
         """Yield the different contents of a file in the history of HEAD, the newest first, each with its last commit.
 
@@ -195,6 +213,24 @@ def find_repository(start: Path | None = None) -> Repository | None:
     if done.returncode or ((root / GIT_NAME).is_dir() and found != Path(os.path.realpath(root / GIT_NAME))):
         raise _failed("rev-parse", _output(done) or f"{root / GIT_NAME} is not a git directory", at=root)
     return Repository(root=root, git_dir=found)
+
+
+@contextlib.contextmanager
+def fetched(address: str, *, commit: str) -> Iterator[Repository]:
+    """Yield a temporary repository with one commit of another repository; no file is checked out, and no code of it runs.
+
+    `address` may be a path. `GitError` if it cannot be read, or has no such commit.
+    """
+    place = os.path.abspath(address) if os.path.isdir(address) else address
+    with tempfile.TemporaryDirectory() as name:
+        found = Repository(root=Path(name), git_dir=Path(name) / "fetched.git")
+        fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--", place, commit)
+        for arguments in (("init", "--quiet", "--bare", "--template=", str(found.git_dir)), found._named(*fetch)):
+            done = _run(arguments, at=found.root, variables=_TRANSPORT)
+            if done.returncode:
+                fix = f"Check the address and the commit, with all its digits: git ls-remote {shlex.quote(address)}"
+                raise GitError(_output(done) or f"exit status {done.returncode}", command="fetch", at=Path.cwd(), fix=fix)
+        yield found
 
 
 def require_repository(start: Path | None = None) -> Repository:

@@ -40,7 +40,7 @@ def nearest_with(names: Sequence[str], *, start: str | Path) -> str | None:
     return place
 
 
-DATA_FOLDERS = ("preregistrations", "runs", "ladders", "speedruns", "experiments", "recipes", "site")
+DATA_FOLDERS = ("preregistrations", "registries", "runs", "ladders", "speedruns", "experiments", "recipes", "site")
 SITE_SETTINGS = "mkdocs.yml"
 WORK_FOLDER = ".marin-scaling"
 """Folder of a repository for local work, which git ignores."""

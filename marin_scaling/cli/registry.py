@@ -1,4 +1,4 @@
-"""Command `marin-scale registry`: sign, stamp, amend, withdraw, void, deviate, restart, reveal and log."""
+"""Command `marin-scale registry`: sign, stamp, amend, withdraw, void, deviate, restart, reveal, log and import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from marin_scaling.cli.verify import REGISTRY, echo_wrapped, print_steps, push
+from marin_scaling.printable import printable
+from marin_scaling.units import counted
 
 REASON = typer.Option(..., "--reason", metavar="TEXT", help="Reason, in one sentence.")
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from marin_scaling.preregistration.log import LogEntry
 
 registry_app = typer.Typer(
-    help="Sign, stamp, amend, withdraw or reveal forecasts.",
+    help="Sign, stamp, amend, withdraw or reveal forecasts; import registries.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -346,3 +348,27 @@ def _warn_of_later_times(added: Sequence[LogEntry], *, registry: Path) -> None:
             f"at {again[0].logged_at}. If this is not the result of a merge, restore the log: "
             f"git checkout HEAD -- {log_path(registry)}"
         )
+
+
+@registry_app.command("import")
+def import_(
+    address: str = typer.Argument(metavar="ADDRESS", help="Address or path of a repository with a registry."),
+    commit: str = typer.Option(..., "--commit", metavar="ID", help="Commit to copy, with all 40 digits."),
+    name: str | None = typer.Option(None, "--name", metavar="NAME", help="Name here; default: from the address."),
+) -> None:
+    """Import the forecasts of another repository, to compare them with your own.
+
+    Its folder preregistrations is copied into registries/NAME and verified, except for refits. The index of the site shows
+    its forecasts, and check all compares forecasts of one run. A later commit of the same repository replaces the copy.
+
+    Example: marin-scale registry import https://example.org/lab/forecasts --commit 4f9c2d1e... --name lab
+    """
+    from marin_scaling.preregistration.imported import REGISTRIES, import_registry
+    from marin_scaling.preregistration.outcome import State
+
+    made = import_registry(address, commit=commit, name=name)
+    for verdict in made.verdicts:
+        echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
+    refused = sum(verdict.state is State.REFUSED for verdict in made.verdicts)
+    typer.echo(f"Imported {counted(len(made.verdicts), 'forecast')}, {refused} refused: {REGISTRIES / made.name}")
+    typer.echo(f"Next: {commit_and_push()} {REGISTRIES / made.name}")

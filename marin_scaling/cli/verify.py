@@ -85,13 +85,14 @@ def check(
 
     Each outcome is written once, beside its statement. A forecast is pending until its run exists, and overdue after its due
     date. Pending, overdue and missed forecasts exit with status 0; with --strict, overdue and missed ones exit with status
-    1. The last lines are the track record of each registrant.
+    1. The last lines are the track record of each registrant, and forecasts of one run side by side, imported ones included.
 
     Example: marin-scale check all --strict
     """
     import json
     from datetime import UTC, datetime
 
+    from marin_scaling.preregistration.imported import REGISTRIES, comparison_text, imported_registries, several_of_one_run
     from marin_scaling.preregistration.layout import OUTCOME_NAME
     from marin_scaling.preregistration.outcome import State
     from marin_scaling.preregistration.registry import find_folders
@@ -114,6 +115,9 @@ def check(
         if which == "all" and verdicts:
             typer.echo()
             for line in "\n".join(map(record_text, track_records(verdicts))).splitlines():
+                echo_wrapped(line, indent=4)
+            several = several_of_one_run(registry, verdicts, imported_registries(registry.parent / REGISTRIES))
+            for line in comparison_text(several).splitlines():
                 echo_wrapped(line, indent=4)
         if written := [folder.name for folder in folders if folder not in before and is_present(folder / OUTCOME_NAME)]:
             files, subject = shlex.join(map(str, (registry, runs))), shlex.quote(f"Check {', '.join(written)}")

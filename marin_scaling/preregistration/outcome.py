@@ -70,7 +70,7 @@ def outcome_document(
     scores = scores_of(statement, value=value)
     return {
         "format_version": 1,
-        "baseline": _against_baseline(statement, value=value),
+        "baseline": against_baseline(statement, value=value),
         "statement_sha256": statement.sha256,
         "run": run,
         "record_sha256": record_sha256,
@@ -91,7 +91,7 @@ def scores_of(statement: Statement, *, value: float | None) -> Scores | None:
     return score(statement.quantiles, observed=value, asymptote=statement.predicate["scoring"]["reducibleE"])
 
 
-def _against_baseline(statement: Statement, *, value: float | None) -> dict[str, float | None] | None:
+def against_baseline(statement: Statement, *, value: float | None) -> dict[str, float | None] | None:
     """Return the baseline's score and the skill: 1 is perfect, 0 no better than the baseline."""
     if value is None:
         return None

@@ -17,8 +17,15 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.limits import FORECASTS_DRAWN, JOINED, LISTED, RUNS_DRAWN, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, listed, page_name, web_link, without_root
+from marin_scaling.preregistration.imported import (
+    REGISTRIES,
+    ComparedForecast,
+    ImportedRegistry,
+    imported_registries,
+    several_of_one_run,
+)
 from marin_scaling.preregistration.layout import RECORD_NAME
-from marin_scaling.preregistration.outcome import State
+from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.public_record import Late, PublicForecast, PublicState, public_totals, read_public_record
 from marin_scaling.preregistration.track_record import TrackRecord, exact_interval, track_records
 from marin_scaling.printable import shortened
@@ -35,7 +42,7 @@ from marin_scaling.publish.figures import (
 )
 from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.publish.ladder_page import FittedLadder, LadderPage, PromisedRun
-from marin_scaling.publish.render import render
+from marin_scaling.publish.render import render, state_chip
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
@@ -140,7 +147,7 @@ def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "
     shares = [row for row in held_shares(levels, settled=settled) if row[0] in _LISTED_SHARES] if settled else []
     is_many = settled >= CALIBRATED_FROM
     charts = calibration_charts(levels, settled=settled) if is_many else {}
-    values = _public_values(root)
+    values = _public_values(root) | _imported_values(root, [each.verdict for each in pages])
     intervals = _intervals([each.promised for each in ordered if each.promised], values.pop("forecasts"))
     index = render(
         "forecasts.md.j2",
@@ -218,6 +225,50 @@ def _public_values(root: Path) -> dict[str, Any]:
         "part": totals.late.get(Late.PART, 0),
         "errors": [f"{value:.4f} {whose}" for whose, value in errors.items() if value is not None],
     }
+
+
+def _imported_values(root: Path, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return the template's values for imported registries, and for runs with several forecasts."""
+    try:
+        imported, fault = imported_registries(root / REGISTRIES), ""
+    except MarinScalingError as error:
+        imported, fault = [], without_root(str(error), root)
+    several = several_of_one_run(root / "preregistrations", verdicts, imported)
+    return {
+        "imported": [row for each in imported for row in _imported_rows(each)],
+        "import_fault": fault,
+        "several": [_compared_row(each) for each in several],
+    }
+
+
+def _imported_rows(registry: ImportedRegistry) -> list[list[str]]:
+    place, rows = registry.source.address, []
+    source = web_link(registry.name, place) if place.startswith("https://") else cell(f"{registry.name}: {place}")
+    for verdict in registry.verdicts:
+        observed = (verdict.outcome or {}).get("value")
+        rows.append(
+            [
+                Markdown(f"{source} at `{registry.source.commit[:12]}`"),
+                cell(verdict.id),
+                cell(verdict.registrant or ""),
+                "" if observed is None else f"{observed:.4f}",
+                state_chip(verdict.state),
+            ]
+        )
+    return rows
+
+
+def _compared_row(row: ComparedForecast) -> list[str]:
+    return [
+        cell(row.run),
+        cell(row.registrant),
+        cell(row.registry),
+        f"{row.forecast:.4f}",
+        f"{row.low:.4f} to {row.high:.4f}",
+        "" if row.observed is None else f"{row.observed:.4f} {row.unit}",
+        "" if row.crps is None else f"{row.crps:.4f}",
+        "" if row.skill is None else f"{row.skill:+.2f}",
+    ]
 
 
 def _figures(forecast: PublicForecast) -> list[str]:

@@ -1,0 +1,352 @@
+"""Registries of other repositories, `registries/NAME/`: copied from a commit, verified, and compared run by run.
+
+`source.json` names address and commit, and git's own id of the copied folder, so that a changed copy is refused.
+The registrants, signers and times of a copy are those of its repository. No track record here counts its forecasts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import StringConstraints
+
+from marin_scaling.canonical_json import dump_canonical, load_strict
+from marin_scaling.errors import UsageError, VerificationError
+from marin_scaling.files import new_folder, read_bytes
+from marin_scaling.git import Repository, TreeEntry, fetched
+from marin_scaling.limits import IMPORTED_BYTES, IMPORTED_FILES
+from marin_scaling.preregistration.layout import LOG_NAME
+from marin_scaling.preregistration.log import extends
+from marin_scaling.preregistration.outcome import State, Verdict, against_baseline, scores_of
+from marin_scaling.preregistration.registry import (
+    REGISTRY,
+    identity,
+    is_outside_target,
+    read_registration,
+    registration_folders,
+)
+from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.verdict import verdicts_on
+from marin_scaling.preregistration.verification import require_whole_registry
+from marin_scaling.printable import printable
+from marin_scaling.strict_model import COMMIT_PATTERN, One, Part, Reason, check_document
+from marin_scaling.units import format_flops
+from marin_scaling.untrusted_files import is_present, require_regular_tree, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REGISTRIES = Path("registries")
+"""Folder of the imported registries, below the root of a repository."""
+SOURCE_NAME = "source.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
+_NAMED_PARTS = 2
+_REGULAR, _EXECUTABLE, _FOLDER = "100644", "100755", "40000"
+_NO_RUNS = "no-runs"
+"""Run store of an imported registry: its runs stay in its repository."""
+
+
+class Source(Part):
+    """The content of `source.json`."""
+
+    format_version: One
+    address: Reason
+    """Address of the repository, as git takes it."""
+    commit: Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)]
+    """Commit whose folder `preregistrations` was copied."""
+    tree: Annotated[str, StringConstraints(pattern=COMMIT_PATTERN)]
+    """Git's id of that folder, as `git rev-parse COMMIT:preregistrations` prints it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRegistry:
+    """Copy of a registry: its `name`, where it came from, and the verdicts on its forecasts."""
+
+    name: str
+    source: Source
+    folder: Path
+    """The copied `preregistrations`."""
+    verdicts: Sequence[Verdict]
+
+    def __repr__(self) -> str:
+        counts = {state: sum(each.state == state for each in self.verdicts) for state in State}
+        states = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        return f"ImportedRegistry({self.name}: {len(self.verdicts)} forecasts: {states or 'none'})"
+
+
+def import_registry(
+    address: str, *, commit: str, name: str | None = None, registries: Path | str = REGISTRIES
+) -> ImportedRegistry:
+    """Copy and verify the registry of another repository, as it is at `commit` (40 digits), into `registries/NAME`.
+
+    `name` is derived from the address if it is not given. A copy of an earlier commit is replaced, if the new log continues
+    its log. `UsageError` for an unusable address, commit or name, `VerificationError` for an unsound registry; nothing is
+    written then. Single forecasts that do not verify are kept, with the state refused.
+    """
+    name, place = name or _name_of(address), Path(registries)
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is not a name for a registry.",
+            why="The name becomes a folder.",
+            fix="Use at most 64 lower-case letters, digits, dots and hyphens: --name lab-forecasts",
+        )
+    if not re.fullmatch(COMMIT_PATTERN, commit):
+        raise UsageError(
+            f"--commit {commit!r} is not a commit with all its 40 digits.",
+            why="A branch or a short id can mean another commit tomorrow.",
+            fix=f"List the commits of its branches: git ls-remote {address}",
+        )
+    folder, standing = place / name, _standing(place, name)
+    with fetched(address, commit=commit) as repository:
+        files = _registry_files(repository, commit=commit, address=address)
+        tree = repository.ask("rev-parse", f"{commit}:{REGISTRY}").decode("ascii").strip()
+        if standing is not None:
+            _require_continued(standing, repository, files)
+        source = Source(format_version=1, address=address, commit=commit, tree=tree)
+        with new_folder(place / f"{name}.new") as temporary:
+            _write(temporary / REGISTRY, files, repository)
+            (temporary / SOURCE_NAME).write_bytes(dump_canonical(source.model_dump()))
+            require_regular_tree([temporary / REGISTRY])
+            require_whole_registry(temporary / REGISTRY)
+    if standing is not None:
+        shutil.rmtree(folder)
+    (place / f"{name}.new").rename(folder)
+    return _read(folder, at=datetime.now(UTC))
+
+
+def imported_registries(registries: Path | str = REGISTRIES) -> list[ImportedRegistry]:
+    """Return the imported registries, verified, by name. `VerificationError` for a copy that differs from its commit."""
+    place, now = Path(registries), datetime.now(UTC)
+    require_regular_tree([place])
+    return [_read(folder, at=now) for folder in _folders(place)]
+
+
+def _folders(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if is_present(path / SOURCE_NAME)) if place.is_dir() else []
+
+
+def _standing(place: Path, name: str) -> ImportedRegistry | None:
+    folder = place / name
+    if not is_present(folder):
+        return None
+    require_regular_tree([folder])
+    return _read(folder, at=datetime.now(UTC))
+
+
+def _name_of(address: str) -> str:
+    """Return a name for a registry: the last parts of its address.
+
+    >>> _name_of("https://example.org/Lab/forecasts.git"), _name_of("git@example.org:lab/forecasts")
+    ('lab-forecasts', 'lab-forecasts')
+    """
+    parts = [part for part in re.split(r"[/:]", address.lower().removesuffix("/").removesuffix(".git")) if part]
+    return re.sub(r"[^a-z0-9.-]+", "-", "-".join(parts[-_NAMED_PARTS:])).strip("-.")
+
+
+def _registry_files(repository: Repository, *, commit: str, address: str) -> dict[Path, TreeEntry]:
+    """Return the files of the registry by their path in it; refuse links, submodules, and more than the limits."""
+    found = repository.tree(commit, repository.root / REGISTRY)
+    files = {path.relative_to(REGISTRY): entry for path, entry in found.items()}
+    if not files:
+        raise UsageError(
+            f"{address} has no folder {REGISTRY} at {commit}.",
+            why="A registry of marin-scaling lies there.",
+            fix="Name the commit that holds it: --commit COMMIT",
+        )
+    odd = [path for path, entry in files.items() if not entry.is_regular]
+    if odd:
+        raise VerificationError(
+            f"{shown(odd[0])} of {address} is a link or a submodule.",
+            why="A registry holds regular files only.",
+            fix="Ask its maintainers to replace it by a file.",
+        )
+    if len(files) > IMPORTED_FILES or (size := repository.bytes_of(files.values())) > IMPORTED_BYTES:
+        held = f"{len(files):,} files" if len(files) > IMPORTED_FILES else f"{size:,} bytes"
+        raise VerificationError(
+            f"The registry of {address} has {held}, more than {IMPORTED_FILES:,} files or {IMPORTED_BYTES:,} bytes.",
+            why="Every file is read and verified.",
+            fix="Verify it in a clone of its repository: marin-scale verify all",
+        )
+    return files
+
+
+def _require_continued(standing: ImportedRegistry, repository: Repository, files: Mapping[Path, TreeEntry]) -> None:
+    """Raise `VerificationError` unless the log of the new commit begins with the log of the copy that stands."""
+    before, entry = read_bytes(standing.folder / LOG_NAME), files.get(Path(LOG_NAME))
+    if entry is None or not extends(before, repository.content(entry)):
+        old, place = standing.source.commit, standing.folder.parent
+        raise VerificationError(
+            f"The log at the new commit does not begin with that of {old}, which {place} holds.",
+            why="A registry only grows: a line that is gone could be a forecast that missed.",
+            fix=f"Ask its maintainers what became of the lines. To import it anew, remove {place}.",
+        )
+
+
+def _write(folder: Path, files: Mapping[Path, TreeEntry], repository: Repository) -> None:
+    for (path, entry), content in zip(files.items(), repository.contents(files.values()), strict=True):
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        if entry.mode == _EXECUTABLE:
+            place.chmod(0o755)
+
+
+def _read(folder: Path, *, at: datetime) -> ImportedRegistry:
+    """Return the registry in `registries/NAME`; `VerificationError` if it is not what its source says."""
+    path, registry = folder / SOURCE_NAME, folder / REGISTRY
+    document = load_strict(read_bytes(path), name=str(path))
+    check_document(document, Source, name=str(path))
+    source = Source.model_validate(document)
+    if (tree := _tree_id(registry)) != source.tree:
+        again = f"marin-scale registry import {source.address} --commit {source.commit} --name {folder.name}"
+        raise VerificationError(
+            f"{registry} has the tree {tree}, and {SOURCE_NAME} says {source.tree}.",
+            why="The copy was changed after it was imported.",
+            fix=f"Remove {folder} and import it again: {again}",
+        )
+    require_whole_registry(registry)
+    verdicts = verdicts_on(registration_folders(registry), runs_dir=folder / _NO_RUNS, at=at)
+    return ImportedRegistry(name=folder.name, source=source, folder=registry, verdicts=verdicts)
+
+
+def _tree_id(folder: Path) -> str:
+    """Return git's id of a folder of regular files: the SHA-1 of its listing, with the ids of its files and folders."""
+    listing = b""
+    for path in sorted(folder.iterdir(), key=lambda each: f"{each.name}/" if each.is_dir() else each.name):
+        if path.is_dir():
+            mode, identity_ = _FOLDER, _tree_id(path)
+        else:
+            mode = _EXECUTABLE if path.stat().st_mode & 0o100 else _REGULAR
+            identity_ = _object_id("blob", read_bytes(path))
+        listing += f"{mode} {path.name}".encode() + b"\0" + bytes.fromhex(identity_)
+    return _object_id("tree", listing)
+
+
+def _object_id(kind: str, content: bytes) -> str:
+    return hashlib.sha1(f"{kind} {len(content)}".encode() + b"\0" + content, usedforsecurity=False).hexdigest()
+
+
+OWN = "here"
+"""Name of this repository's own registry in a comparison."""
+_COMPARED = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED)
+_Known = tuple[str, Statement, Verdict]
+"""Registry, statement and verdict of an authentic forecast."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedForecast:
+    """One of several forecasts of a run's metric. Losses are in `unit`; scores are None until an outcome is known."""
+
+    run: str
+    unit: str
+    registry: str
+    """Name of the imported registry; "here" for this repository's own."""
+    id: str
+    registrant: str
+    registered_at: str
+    forecast: float
+    low: float
+    high: float
+    """Ends of the 90 % interval."""
+    state: State
+    observed: float | None
+    crps: float | None
+    skill: float | None
+    """1 for a perfect forecast, 0 for one no better than the baseline of its statement."""
+
+
+def compare_forecasts(registry: Path | str = REGISTRY, *, registries: Path | str = REGISTRIES) -> pd.DataFrame:
+    """Return the forecasts of all runs that have several, in this registry and the imported ones: `ComparedForecast`'s columns.
+
+    Rows are sorted by run, then CRPS. Forecasts that are refused, sealed, withdrawn or void do not count.
+    """
+    import pandas as pd
+
+    own, now = Path(registry), datetime.now(UTC)
+    verdicts = verdicts_on(registration_folders(own), runs_dir=own.parent / "runs", at=now)
+    rows = [asdict(each) for each in several_of_one_run(own, verdicts, imported_registries(registries))]
+    return pd.DataFrame(rows, columns=[each.name for each in fields(ComparedForecast)])
+
+
+def several_of_one_run(
+    registry: Path, verdicts: Sequence[Verdict], imported: Sequence[ImportedRegistry]
+) -> list[ComparedForecast]:
+    """Return the forecasts of `compare_forecasts`, from verdicts that are known."""
+    runs: dict[tuple[str, str], list[_Known]] = {}
+    names: dict[tuple[str, str], str] = {}
+    places = [(OWN, registry, verdicts), *((each.name, each.folder, each.verdicts) for each in imported)]
+    for name, folder, known in places:
+        for verdict in known:
+            if verdict.state in _COMPARED:
+                target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
+                run = identity(target), str(statement.predicate["metric"]["unit"])
+                names.setdefault(run, _run_name(target))
+                runs.setdefault(run, []).append((name, statement, verdict))
+    several = {run: forecasts for run, forecasts in runs.items() if len(forecasts) > 1}
+    return [row for run, each in several.items() for row in sorted(_compared(each, run=names[run], unit=run[1]), key=_by_score)]
+
+
+def _by_score(row: ComparedForecast) -> tuple[bool, float, str]:
+    return row.crps is None, row.crps or 0.0, row.registered_at
+
+
+def _compared(forecasts: Sequence[_Known], *, run: str, unit: str) -> Iterator[ComparedForecast]:
+    """Yield the forecasts of one run. An outcome in one registry scores all, unless the registries disagree about it."""
+    values = {outcome["value"] for _, _, verdict in forecasts if (outcome := verdict.outcome) and outcome["value"] is not None}
+    common = next(iter(values)) if len(values) == 1 else None
+    for registry, statement, verdict in forecasts:
+        value = (verdict.outcome or {}).get("value", common)
+        scores = scores_of(statement, value=value)
+        yield ComparedForecast(
+            run=run,
+            unit=unit,
+            registry=registry,
+            id=verdict.id,
+            registrant=str(verdict.registrant),
+            registered_at=statement.predicate["createdAt"],
+            forecast=statement.quantiles[0.5],
+            low=statement.quantiles[0.05],
+            high=statement.quantiles[0.95],
+            state=verdict.state,
+            observed=value,
+            crps=scores.crps if scores else None,
+            skill=(against_baseline(statement, value=value) or {}).get("skill"),
+        )
+
+
+def _run_name(target: bytes) -> str:
+    """Return the name of a verified `target.json`'s run for people: its tracker's, or that of its ladder with its FLOPs."""
+    document = json.loads(target)
+    if is_outside_target(target):
+        source = document["outcome"]
+        return f"{source['run']} of {source['project']}, {source['key']}"
+    return f"{document['ladder']}, {format_flops(document['budget_flops'])} FLOPs"
+
+
+def comparison_text(rows: Sequence[ComparedForecast]) -> str:
+    """Return the forecasts of `several_of_one_run` as text of at most 80 columns; empty without any."""
+    lines: list[str] = []
+    for run, group in groupby(rows, key=lambda row: row.run):
+        forecasts = list(group)
+        observed = {f"{row.observed:.4f} {row.unit}" for row in forecasts if row.observed is not None}
+        said = f"observed {' and '.join(sorted(observed))}" if observed else "not observed yet"
+        lines += ["", f"{len(forecasts)} forecasts of {printable(run)}: {said}"]
+        lines += ["  forecast  90 % interval      CRPS   skill  state     registrant, registry"]
+        lines += [f"  {_row_text(row)}" for row in forecasts]
+    return "\n".join(lines)
+
+
+def _row_text(row: ComparedForecast) -> str:
+    crps = "" if row.crps is None else f"{row.crps:.4f}"
+    skill = "" if row.skill is None else f"{row.skill:+.2f}"
+    who = printable(f"{row.registrant}, {row.registry}")
+    return f"{row.forecast:<8.4f}  {row.low:.4f} to {row.high:.4f}  {crps:>6}  {skill:>6}  {row.state:<8}  {who}"
