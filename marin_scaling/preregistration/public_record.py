@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import operator
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ COLUMNS = {
     "registered_date": "day of the post, `2026-03-03`; `2026-03` where only the month is known, `2026-04-10/2026-04-13` of two "
     "posts",
     "registered_where": "address of the post, or `COMMIT:FOLDER` of this repository; of two, with a blank between them",
-    "run_began_date": "day on which the run began",
+    "run_began_date": "day on which the run began, or `before 2026-03-03`",
     "target_flops": "training FLOPs, by the source's own count",
     "forecast_loss_nats": "the forecast, in nats per token; empty where none was stated",
     "metric": "what was forecast, and how it is evaluated",
@@ -44,6 +45,8 @@ _WHY = "The record holds forecasts made in public, ours from before format 1 inc
 _MEND = "Write the source's number, without a unit, or leave the cell empty."
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _POSTED = re.compile(rf"\d{{4}}-\d\d|{_DAY.pattern}|{_DAY.pattern}/{_DAY.pattern}")
+_BEFORE = "before "
+_BEGAN = re.compile(rf"({_BEFORE})?{_DAY.pattern}")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9./_~#=%+-]+|[0-9a-f]{7,40}:[A-Za-z0-9._/-]+")
 _INTERVAL = re.compile(r"([0-9.]+) to ([0-9.]+)")
 
@@ -106,9 +109,11 @@ class PublicForecast:
     def late(self) -> Late | None:
         """Part that was posted after the run began; None if unknown or in time."""
         first, last = self.registered_date.split("/")[0], self.registered_date.split("/")[-1]
-        if not self.run_began_date or not last > self.run_began_date:
+        began = self.run_began_date.removeprefix(_BEFORE)
+        is_late = operator.gt if began == self.run_began_date else operator.ge
+        if not began or not is_late(last, began):
             return None
-        return Late.WHOLE if first > self.run_began_date else Late.PART
+        return Late.WHOLE if is_late(first, began) else Late.PART
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +204,7 @@ def _forecast(cells: Mapping[str, str], *, where: str) -> PublicForecast:
         run=cells["run"],
         registered_date=_dates(cells["registered_date"], _POSTED, where=places["registered_date"]),
         registered_where=_addresses(cells["registered_where"], where=places["registered_where"]),
-        run_began_date=_dates(cells["run_began_date"], _DAY, where=places["run_began_date"]),
+        run_began_date=_dates(cells["run_began_date"], _BEGAN, where=places["run_began_date"]),
         target_flops=_positive(cells["target_flops"], where=places["target_flops"]),
         forecast=_positive(cells["forecast_loss_nats"], where=places["forecast_loss_nats"]),
         metric=cells["metric"],
@@ -236,7 +241,7 @@ def _dates(cell: str, form: re.Pattern[str], *, where: str) -> str:
     try:
         if cell and not form.fullmatch(cell):
             raise ValueError(cell)
-        for day in cell.split("/") if cell else ():
+        for day in cell.removeprefix(_BEFORE).split("/") if cell else ():
             date.fromisoformat(day if len(day) == len("2026-03-03") else f"{day}-01")
     except ValueError:
         _refuse(f"{where} holds {quoted(cell)!r}, which is no date.", fix="Write 2026-03-03, or what the column allows.")
