@@ -11,4 +11,5 @@ if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()]:  # it may contain 
     del sys.path[0]
 
 
-main()
+if __name__ == "__main__":  # the processes that verify beside each other import this module
+    main()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 from math import isclose, isnan
 from pathlib import Path
@@ -113,9 +114,6 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
 
     The step is not compared if the table is not there.
     """
-    from marin_scaling.fitting.fit import chosen_runs
-    from marin_scaling.run.table import signed_rows
-
     source, path = ladder["source"], root / ladder["source"]["path"]
     if not is_present(path):
         why = f"not compared: {source['path']} is not here; the statement has its digest, {source['sha256'][:16]}"
@@ -125,9 +123,9 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
     if curves and curves["complete"] and not is_present(root / curves["path"]):
         why = f"not compared: {curves['path']} is not here, from which the losses of some runs were estimated"
         return VerifiedStep(what="ladder", evidence=why, compared=False)
-    table = chosen_runs(read_signed_table(path, source["choices"], curves=curves, root=root))
-    rows: list[dict[str, Any]] = [ladder_row(row) for row in signed_rows(table.frame)]
-    for stated, found in zip_longest(ladder["rows"], rows):
+    if curves and curves["complete"]:
+        _require_unchanged(root / curves["path"], curves, where=where)
+    for stated, found in zip_longest(ladder["rows"], _rows_of_table(path, root, json.dumps([source, curves]))):
         if stated != found:
             refuse(
                 f"{where} has the row {stated}, and {source['path']} says {found}",
@@ -139,6 +137,17 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
         evidence=f"{len(ladder['rows'])} rows equal to those of {source['path']}{_estimated(curves)}{said}",
         compared="not compared" not in said,
     )
+
+
+@lru_cache(maxsize=8)
+def _rows_of_table(path: Path, root: Path, described: str) -> list[dict[str, Any]]:
+    """Return the rows that are signed from a table whose digests hold; forecasts of one table read it once."""
+    from marin_scaling.fitting.fit import chosen_runs
+    from marin_scaling.run.table import signed_rows
+
+    source, curves = json.loads(described)
+    table = chosen_runs(read_signed_table(path, source["choices"], curves=curves, root=root))
+    return [ladder_row(row) for row in signed_rows(table.frame)]
 
 
 def read_signed_table(

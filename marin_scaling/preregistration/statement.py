@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, NoReturn
@@ -424,8 +425,12 @@ def build_statement(
     return made
 
 
+@lru_cache(maxsize=64)
 def read_statement(raw: bytes, *, name: str) -> Statement:
-    """Return the statement in the bytes of `statement.json`; `DocumentError` or `StatementError` names a fault."""
+    """Return the statement in the bytes of `statement.json`; `DocumentError` or `StatementError` names a fault.
+
+    Results are cached, because several checks of a folder read its statement.
+    """
     document = load_canonical(raw, name=name)
     _require_format(document, name=name)
     check_document(document, StatementFile, name=name)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from marin_scaling.errors import VerificationError
@@ -73,8 +76,10 @@ def verify_registry(
     with _against(base, folders, registry=registry, runs_dir=runs_dir) as against:
         if base is not None:
             yield Result(folder=registry, steps=against.steps)
-        for folder in folders:
-            yield against.result(folder, runs_dir=runs_dir, log=logs[folder.parent], refit=refit)
+        task = partial(_result, receipts=against.receipts, logs=logs, runs_dir=runs_dir, refit=refit)
+        items = [(folder, against.signers(folder)) for folder in folders]
+        for found in _shared(task, items) if refit else map(task, items):
+            yield against.called_result(found)
     if which == "all":
         require_whole_registry(registry)
     if not folders:
@@ -99,16 +104,56 @@ class _Against:
     require_first: Callable[[Path], None] = lambda _: None
     """Function that refuses a forecast received after the record of its run."""
 
-    def result(self, folder: Path, *, runs_dir: Path, log: Log, refit: bool) -> Result:
-        """Verify one preregistration; a refusal is part of the result."""
-        signers, receipts = self.signers(folder), self.receipts[folder.parent]
+    def called_result(self, found: Result) -> Result:
+        """Return a result with the names of the base, refused if the forecast was received after its run."""
         try:
-            found = _verified(folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts, log=log, refit=refit)
-            self.require_first(folder)
+            self.require_first(found.folder)
         except VerificationError as error:
-            return Result(folder=folder, refusal=self.called(str(error)))
-        steps = tuple(replace(step, evidence=self.called(step.evidence)) for step in found.steps)
-        return Result(folder=folder, steps=steps)
+            found = found if found.refusal is not None else Result(folder=found.folder, refusal=str(error))
+        if found.refusal is not None:
+            return replace(found, refusal=self.called(found.refusal))
+        return replace(found, steps=tuple(replace(step, evidence=self.called(step.evidence)) for step in found.steps))
+
+
+_FEW = 16
+"""Preregistrations that one process fits again; more are shared among the cores. A process takes seconds to start."""
+
+
+def _shared(task: Callable[[tuple[Path, Path]], Result], items: Sequence[tuple[Path, Path]]) -> Iterator[Result]:
+    """Yield the results of many items in their order, from one process per core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if len(items) <= _FEW or cores == 1:
+        yield from map(task, items)
+        return
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=_set_task, initargs=(task,)) as pool:
+        yield from pool.map(_run_task, items, chunksize=4)
+
+
+_task: Callable[[tuple[Path, Path]], Result]
+"""Task of a process of the pool: it holds the whole log, which is sent once."""
+
+
+def _set_task(task: Callable[[tuple[Path, Path]], Result]) -> None:
+    global _task  # how a pool hands a value to its processes
+    _task = task
+
+
+def _run_task(item: tuple[Path, Path]) -> Result:
+    return _task(item)
+
+
+def _result(
+    item: tuple[Path, Path], *, receipts: Mapping[Path, Receipts], logs: Mapping[Path, Log], runs_dir: Path, refit: bool
+) -> Result:
+    """Verify one preregistration (folder, allowed signers); a refusal is part of the result."""
+    (folder, signers), known = item, item[0].parent
+    try:
+        found = _verified(
+            folder, allowed_signers=signers, runs_dir=runs_dir, receipts=receipts[known], log=logs[known], refit=refit
+        )
+    except VerificationError as error:
+        return Result(folder=folder, refusal=str(error))
+    return Result(folder=folder, steps=found.steps)
 
 
 @contextlib.contextmanager

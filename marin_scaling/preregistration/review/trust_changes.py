@@ -73,7 +73,7 @@ def _signer_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[
     try:
         old = parse_allowed_signers(before or b"", name=f"{path} of {base}")
     except MarinScalingError as error:
-        old = []
+        old = ()
         yield TrustChange(sentence=f"{path.name} of {base} cannot be read, so every line counts as new", warnings=(error.what,))
     was = {(each.principal, each.key.wire): each for each in old}
     now = {(each.principal, each.key.wire): each for each in signers}

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -69,13 +70,17 @@ class AllowedSigner:
         return None
 
 
-def read_allowed_signers(path: Path) -> list[AllowedSigner]:
+def read_allowed_signers(path: Path) -> tuple[AllowedSigner, ...]:
     """Return the lines of the file, in order; `DocumentError` names file and line of a fault."""
     return parse_allowed_signers(read_bytes(path), name=str(path))
 
 
-def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
-    """Return the lines in these bytes; empty lines and lines starting with `#` are skipped."""
+@lru_cache(maxsize=4)
+def parse_allowed_signers(raw: bytes, *, name: str) -> tuple[AllowedSigner, ...]:
+    """Return the lines in these bytes; empty lines and lines starting with `#` are skipped.
+
+    Results are cached, because every folder of a registry reads its signers.
+    """
     if len(raw) > SIGNERS_BYTES:
         _refuse(name, f"it has {len(raw)} bytes, more than {SIGNERS_BYTES}")
     try:
@@ -95,7 +100,7 @@ def parse_allowed_signers(raw: bytes, *, name: str) -> list[AllowedSigner]:
         if not line.replace("\t", " ").isprintable():
             _refuse(f"{name}, line {number}", "it holds a sign that is not shown")
     parsed = [_parsed(line, where=f"{name}, line {number}") for number, line in numbered if line and not line.startswith("#")]
-    found = [each for each in parsed if each is not None]
+    found = tuple(each for each in parsed if each is not None)
     _require_one_spelling(found)
     return found
 
@@ -127,7 +132,7 @@ def compared_name(principal: str) -> str:
 
 
 def require_allowed(
-    signers: list[AllowedSigner], *, principal: str, key: PublicKey, namespace: str, at: datetime, source: str
+    signers: Sequence[AllowedSigner], *, principal: str, key: PublicKey, namespace: str, at: datetime, source: str
 ) -> AllowedSigner:
     """Return the line that allows `principal` to sign with `key` for `namespace` at `at`; `VerificationError` without one."""
     candidates = [signer for signer in signers if signer.key.wire == key.wire and signer.names(principal)]
