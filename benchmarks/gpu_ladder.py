@@ -22,7 +22,7 @@ from report import parser, publish
 from timed_steps import MEMORY_SHARE, PRODUCT, Job, Loop, Measurement, gpu_bytes, time_all
 from whole_ladder import train_ladder
 
-from marin_scaling.speedrun.hardware import accelerator
+from marin_scaling.accelerators import accelerator
 from marin_scaling.train.launcher import visible_gpus
 
 PRODUCT_CASE = f"{PRODUCT}:8192"

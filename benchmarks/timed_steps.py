@@ -20,7 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from marin_scaling.data.corpus import HELD_OUT, RowFacts, TokenCorpus, TokenizerIdentity, token_type
-from marin_scaling.ladder.config import Compute, training_memory_bytes
+from marin_scaling.ladder.config import Compute
+from marin_scaling.ladder.fit_check import training_memory_bytes
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.model_shape import training_flops
 from marin_scaling.run.plan import data_of, model_of, optimizer_of

@@ -1,7 +1,8 @@
-"""Peak speeds of accelerators and chips of named machines, for hardware FLOPs and MFU.
+"""Accelerators and named machines: peak speed, memory and its bandwidth, for hardware FLOPs, MFU and what fits.
 
-Peaks are dense bfloat16 per chip, from the vendor's data sheet. The number in a TPU slice's name counts cores in early
-generations, chips in later ones.
+Peaks are dense bfloat16 per chip, from the vendor's data sheet, as are memory and bandwidth. Where a chip is sold with several
+memories, the table has the largest common one (A100 80 GB, V100 32 GB), or that of the server board (B200, B300). The number in
+a TPU slice's name counts cores in early generations, chips in later ones.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-_TERA = 1e12
+_TERA, _GIGA = 1e12, 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """Kind of chip: dense peak FLOP/s of one chip, cores per chip in slice names, and the source."""
+    """Kind of chip: dense peak FLOP/s, memory and its bandwidth of one chip, cores per chip in slice names, and the source."""
 
     kind: str
     peak_flops_per_second: float
+    memory_bytes: float
+    memory_bytes_per_second: float
     cores_per_chip: int = 1
     """Count per chip in the name of a slice: 2 if the name counts cores."""
     dtype: str = "bfloat16"
@@ -42,66 +46,75 @@ class Machine:
         return self.chips * self.accelerator.peak_flops_per_second
 
 
-def _nvidia(kind: str, tera: float, sheet: str, *, dtype: str = "bfloat16", form: str = "data sheet") -> Accelerator:
-    return Accelerator(kind=kind, peak_flops_per_second=tera * _TERA, dtype=dtype, source=f"NVIDIA {sheet} {form}")
+def _chip(kind: str, tera: float, giga: float, tera_bytes: float, **more: Any) -> Accelerator:
+    return Accelerator(
+        kind=kind,
+        peak_flops_per_second=tera * _TERA,
+        memory_bytes=giga * _GIGA,
+        memory_bytes_per_second=tera_bytes * _TERA,
+        **more,
+    )
 
 
-def _geforce(kind: str, tera: float, architecture: str) -> Accelerator:
-    return _nvidia(kind, tera, architecture, form="architecture white paper")
+def _nvidia(kind: str, *numbers: float, sheet: str, dtype: str = "bfloat16", form: str = "data sheet") -> Accelerator:
+    return _chip(kind, *numbers, dtype=dtype, source=f"NVIDIA {sheet} {form}")
 
 
-def _amd(kind: str, tera: float) -> Accelerator:
-    return Accelerator(kind=kind, peak_flops_per_second=tera * _TERA, source=f"AMD Instinct {kind.upper()} data sheet")
+def _geforce(kind: str, *numbers: float, sheet: str) -> Accelerator:
+    return _nvidia(kind, *numbers, sheet=sheet, form="architecture white paper")
 
 
-def _tpu(kind: str, tera: float, *, cores_per_chip: int = 1) -> Accelerator:
-    source = f"Google Cloud documentation, TPU {kind}"
-    return Accelerator(kind=kind, peak_flops_per_second=tera * _TERA, cores_per_chip=cores_per_chip, source=source)
+def _amd(kind: str, *numbers: float) -> Accelerator:
+    return _chip(kind, *numbers, source=f"AMD Instinct {kind.upper()} data sheet")
+
+
+def _tpu(kind: str, *numbers: float, cores_per_chip: int = 1) -> Accelerator:
+    return _chip(kind, *numbers, cores_per_chip=cores_per_chip, source=f"Google Cloud documentation, TPU {kind}")
 
 
 ACCELERATORS: Mapping[str, Accelerator] = {
     each.kind: each
     for each in (
-        _tpu("v3", 123, cores_per_chip=2),
-        _tpu("v4", 275, cores_per_chip=2),
-        _tpu("v5e", 197),
-        _tpu("v5p", 459, cores_per_chip=2),
-        _tpu("v6e", 918),
-        _tpu("tpu7x", 2307),
-        _nvidia("gb300", 2500, "GB300 NVL72"),
-        _nvidia("gb200", 2500, "GB200 NVL72"),
-        _nvidia("b300", 2250, "HGX B300"),
-        _nvidia("b200", 2250, "HGX B200"),
-        _nvidia("b100", 1750, "HGX B100"),
-        _nvidia("gh200", 989.5, "GH200"),
-        _nvidia("h200", 989.5, "H200"),
-        _nvidia("h100", 989.5, "H100 SXM"),
-        _nvidia("h100-nvl", 835.5, "H100 NVL"),
-        _nvidia("h100-pcie", 756.5, "H100 PCIe"),
-        _nvidia("h20", 148, "H20"),
-        _nvidia("a100", 312, "A100"),
-        _nvidia("a40", 149.7, "A40"),
-        _nvidia("a30", 165, "A30"),
-        _nvidia("a10", 125, "A10"),
-        _nvidia("a10g", 70, "A10G"),
-        _nvidia("a6000", 154.85, "RTX A6000"),
-        _nvidia("rtx6000ada", 364.25, "RTX 6000 Ada"),
-        _nvidia("rtxpro6000", 503.8, "RTX PRO 6000 Blackwell"),
-        _nvidia("l40s", 362, "L40S"),
-        _nvidia("l40", 181, "L40"),
-        _nvidia("l4", 121, "L4"),
-        _nvidia("v100", 125, "V100", dtype="float16"),
-        _nvidia("t4", 65, "T4", dtype="float16"),
-        _geforce("rtx5090", 209.5, "RTX Blackwell"),
-        _geforce("rtx5080", 112.6, "RTX Blackwell"),
-        _geforce("rtx4090", 165.2, "Ada"),
-        _geforce("rtx4080", 97.5, "Ada"),
-        _geforce("rtx3090ti", 80, "Ada"),
-        _geforce("rtx3090", 71, "Ampere GA102"),
-        _geforce("rtx3080", 59.5, "Ampere GA102"),
-        _amd("mi325x", 1307.4),
-        _amd("mi300x", 1307.4),
-        _amd("mi250x", 383),
+        _tpu("v3", 123, 32, 0.9, cores_per_chip=2),
+        _tpu("v4", 275, 32, 1.228, cores_per_chip=2),
+        _tpu("v5e", 197, 16, 0.819),
+        _tpu("v5p", 459, 95, 2.765, cores_per_chip=2),
+        _tpu("v6e", 918, 32, 1.64),
+        _tpu("tpu7x", 2307, 192, 7.38),
+        _nvidia("gb300", 2500, 279, 8, sheet="GB300 NVL72"),
+        _nvidia("gb200", 2500, 186, 8, sheet="GB200 NVL72"),
+        _nvidia("b300", 2250, 270, 8, sheet="HGX B300"),
+        _nvidia("b200", 2250, 180, 8, sheet="HGX B200"),
+        _nvidia("b100", 1750, 180, 8, sheet="HGX B100"),
+        _nvidia("gh200", 989.5, 96, 4, sheet="GH200"),
+        _nvidia("h200", 989.5, 141, 4.8, sheet="H200"),
+        _nvidia("h100", 989.5, 80, 3.35, sheet="H100 SXM"),
+        _nvidia("h100-nvl", 835.5, 94, 3.9, sheet="H100 NVL"),
+        _nvidia("h100-pcie", 756.5, 80, 2, sheet="H100 PCIe"),
+        _nvidia("h20", 148, 96, 4, sheet="H20"),
+        _nvidia("a100", 312, 80, 2.039, sheet="A100"),
+        _nvidia("a40", 149.7, 48, 0.696, sheet="A40"),
+        _nvidia("a30", 165, 24, 0.933, sheet="A30"),
+        _nvidia("a10", 125, 24, 0.6, sheet="A10"),
+        _nvidia("a10g", 70, 24, 0.6, sheet="A10G"),
+        _nvidia("a6000", 154.85, 48, 0.768, sheet="RTX A6000"),
+        _nvidia("rtx6000ada", 364.25, 48, 0.96, sheet="RTX 6000 Ada"),
+        _nvidia("rtxpro6000", 503.8, 96, 1.792, sheet="RTX PRO 6000 Blackwell"),
+        _nvidia("l40s", 362, 48, 0.864, sheet="L40S"),
+        _nvidia("l40", 181, 48, 0.864, sheet="L40"),
+        _nvidia("l4", 121, 24, 0.3, sheet="L4"),
+        _nvidia("v100", 125, 32, 0.9, sheet="V100", dtype="float16"),
+        _nvidia("t4", 65, 16, 0.32, sheet="T4", dtype="float16"),
+        _geforce("rtx5090", 209.5, 32, 1.792, sheet="RTX Blackwell"),
+        _geforce("rtx5080", 112.6, 16, 0.96, sheet="RTX Blackwell"),
+        _geforce("rtx4090", 165.2, 24, 1.008, sheet="Ada"),
+        _geforce("rtx4080", 97.5, 16, 0.717, sheet="Ada"),
+        _geforce("rtx3090ti", 80, 24, 1.008, sheet="Ada"),
+        _geforce("rtx3090", 71, 24, 0.936, sheet="Ampere GA102"),
+        _geforce("rtx3080", 59.5, 10, 0.76, sheet="Ampere GA102"),
+        _amd("mi325x", 1307.4, 256, 6),
+        _amd("mi300x", 1307.4, 192, 5.3),
+        _amd("mi250x", 383, 128, 3.277),
     )
 }
 _OTHER_NAMES = {
@@ -166,7 +179,7 @@ def machine(name: str, *, count: int = 1, peak_flops_per_second: float | None = 
     found = accelerator(match[2] if match else name)
     if peak_flops_per_second:
         found = replace(
-            found or Accelerator(kind=name.strip().lower(), peak_flops_per_second=0.0, source=""),
+            found or _chip(name.strip().lower(), 0.0, 0.0, 0.0, source=""),
             peak_flops_per_second=peak_flops_per_second,
             source="stated by the user",
         )

@@ -96,17 +96,24 @@ def format_count(count: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds in hours, minutes and seconds.
+    """Format seconds in days, hours, minutes and seconds.
 
-    >>> format_duration(7.4), format_duration(192), format_duration(7_500)
-    ('7 s', '3 min 12 s', '2 h 5 min')
+    >>> format_duration(7.4), format_duration(192), format_duration(7_500), format_duration(1e6)
+    ('7 s', '3 min 12 s', '2 h 5 min', '11 d 14 h')
     """
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < _DAYS_FROM:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"
+
+
+_DAYS_FROM = 48 * 3600
+"""Seconds from which a duration is given in days."""
 
 
 def format_bytes(count: float) -> str:

@@ -74,7 +74,8 @@ def ladder(
 
 
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:
-    from marin_scaling.ladder.report import ladder_document, ladder_table
+    from marin_scaling.findings import Severity
+    from marin_scaling.ladder.plan import ladder_document, ladder_table, plan_findings
 
     planned, of_data = loaded.plan(only), loaded.data_findings()
     if as_json:
@@ -85,6 +86,8 @@ def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> N
         typer.echo(dump_canonical({**document, "findings": findings}), nl=False)
     else:
         typer.echo("\n".join([ladder_table(planned), *(wrapped(finding.line) for finding in of_data)]))
+    if any(finding.severity is Severity.ERROR for finding in plan_findings(planned)):
+        raise typer.Exit(1)
 
 
 def status(ladder_path: Path = _LADDER) -> None:
@@ -225,7 +228,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
 
     Example: marin-scale quickstart
     """
-    from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.ladder.plan import ladder_table
     from marin_scaling.preregistration.register import answering_spec
     from marin_scaling.preregistration.verdict import check
     from marin_scaling.publish.site_settings import make_user_repository

@@ -15,11 +15,11 @@ from marin_scaling.units import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from marin_scaling.accelerators import Machine
     from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.findings import Finding
     from marin_scaling.speedrun.checks import Validated
     from marin_scaling.speedrun.entry import Entry
-    from marin_scaling.speedrun.hardware import Machine
     from marin_scaling.speedrun.submission import Submission
     from marin_scaling.speedrun.track import Track
 
@@ -396,8 +396,8 @@ def _require_none(findings: Sequence[Finding]) -> None:
 def _machine(name: str, count: int, *, peak: float | None) -> Machine:
     import difflib
 
+    from marin_scaling.accelerators import ACCELERATORS, machine
     from marin_scaling.errors import UsageError
-    from marin_scaling.speedrun.hardware import ACCELERATORS, machine
 
     found = machine(name, count=count, peak_flops_per_second=peak)
     if found is None and name.strip().lower() == "cpu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from marin_scaling.accelerators import ACCELERATORS, Accelerator, accelerator
 from marin_scaling.errors import LadderFileError
 from marin_scaling.files import read_bytes
-from marin_scaling.recipe.base import RungPlan
-from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.strict_model import Part
 from marin_scaling.units import TrainedMetric, format_number
 from marin_scaling.untrusted_text import plain_address, plain_data_set
@@ -41,58 +41,6 @@ class Compute(Part):
     """Store only the inputs of each layer, and recompute the rest in the backward pass."""
     sequences_at_a_time: int | None = Field(default=None, gt=0)
     """Sequences that one device processes at once, with gradients summed over the batch; default: the whole batch."""
-
-
-BYTES_PER_PARAM = 28
-"""Float32 bytes per parameter: the parameter and Adam's two moments before and after a step (4 x 3 x 2), and the gradient."""
-_FLOAT, _HALF = 4, 2
-_PER_HIDDEN, _PER_INTERMEDIATE, _PER_HEAD_AND_POSITION, _PER_VOCABULARY = 17, 6, 2, 2
-_FLASH_BLOCK = 1024  # positions; shorter sequences use plain attention in Levanter's JAX version
-
-
-def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, devices: int = 1) -> float:
-    """Estimate the memory of a training step on each device, without the program; default `compute`: `Compute()`.
-
-    Several devices share the batch, parameters and optimizer state evenly; this case is computed, not measured.
-
-    Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
-    attention, 2 per head and position; and 2 per vocab_size. With recomputation it is hidden_dim per layer, and all of one
-    layer. Tests compare the estimate with XLA's reservation on a CPU. Dense models in float32 reserve up to a quarter less;
-    with other choices, from a third less to a twentieth more. XLA undoes recomputation on a CPU, so tests measure what JAX
-    stores. For mixtures the estimate holds for a ragged product. XLA on a CPU reserves 1.5 to 2.5 times as much there,
-    because of the fallback for overflowing buffers (`run.expert_dispatch`). Bfloat16 is computed, since a CPU's XLA stores
-    much of it in float32.
-
-    >>> from marin_scaling.recipe.quickstart import QuickstartRecipe
-    >>> plan = QuickstartRecipe().plan(budget_flops=2.5e12, hidden_dim=64)
-    >>> [round(training_memory_bytes(plan, Compute(recompute=again)) / 1e6) for again in (False, True)]
-    [60, 38]
-    """
-    compute = compute or Compute()
-    part = -(-plan.batch_size // devices)
-    at_once = min(part, compute.sequences_at_a_time or part)
-    number = _FLOAT if compute.precision == "float32" else _HALF
-    of_loss = _FLOAT * _PER_VOCABULARY * plan.shape.vocab_size  # float32 at any precision
-    kept = number * _kept_of_layers(plan.shape, compute) + of_loss
-    params = _bytes_per_param(compute, in_parts=at_once < part) * plan.shape.params_total
-    return float(params / devices + at_once * plan.shape.seq_len * kept)
-
-
-def _kept_of_layers(shape: ModelShape, compute: Compute) -> int:
-    """Return the numbers stored per token."""
-    is_plain = compute.attention == "plain" or shape.seq_len < _FLASH_BLOCK
-    square = shape.num_heads * (shape.seq_len if is_plain else _FLASH_BLOCK)  # attention matrix, or a block of it
-    layer = _PER_HIDDEN * shape.hidden_dim + _PER_INTERMEDIATE * shape.mlp_dim_per_token
-    layer += _PER_HEAD_AND_POSITION * square if is_plain else 0
-    if compute.recompute:
-        return shape.num_layers * shape.hidden_dim + layer + square
-    return shape.num_layers * layer + (0 if is_plain else square)
-
-
-def _bytes_per_param(compute: Compute, *, in_parts: bool) -> int:
-    """Return bytes per parameter, with a copy in half precision and the accumulated gradient where these exist."""
-    copy = _HALF if compute.precision == "bfloat16" else 0
-    return BYTES_PER_PARAM + copy + (_FLOAT if in_parts else 0)
 
 
 _SIGNER = r"^[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+$"
@@ -288,6 +236,13 @@ class PerRun(Part):
         return self
 
     @property
+    def devices(self) -> int:
+        """Devices of a run: its GPUs, or the chips of its slice; 1 on a CPU."""
+        if self.tpu_slice is not None:
+            return math.prod(int(chips) for chips in self.tpu_slice.topology.split("x"))
+        return max(1, int(self.gpus)) * self.processes
+
+    @property
     def is_group(self) -> bool:
         """Return True if several processes train a run."""
         return self.processes > 1 or self.tpu_slice is not None
@@ -316,8 +271,28 @@ class Hardware(Part):
     storage: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+$")
     """Address where machines share runs (finished ones, checkpoints, tokens): `gs://BUCKET/FOLDER`, `s3://…`, or `file:///…`
     for a folder that all of them see. Without an address the machines need a common file system."""
+    accelerator: str | None = None
+    """Kind of the GPUs, such as `h100`; a tpu_slice names its own. A plan is then compared with their memory and speed."""
     per_run: PerRun = PerRun()
     """Resources of one run."""
+
+    @property
+    def chip(self) -> Accelerator | None:
+        """Accelerator of a run; None on a CPU, or if it is not known."""
+        name = self.per_run.tpu_slice.version if self.per_run.tpu_slice else self.accelerator
+        return accelerator(name) if name else None
+
+    @model_validator(mode="after")
+    def _is_known(self) -> Hardware:
+        if self.accelerator is None:
+            return self
+        if accelerator(self.accelerator) is None:
+            raise ValueError(f"accelerator {self.accelerator} is not known; known are {', '.join(ACCELERATORS)}")
+        if self.per_run.tpu_slice is not None:
+            raise ValueError("tpu_slice names its accelerator; leave out accelerator")
+        if not self.per_run.gpus:
+            raise ValueError("accelerator needs per_run.gpus, the number of these that a run has")
+        return self
 
     @field_validator("storage")
     @classmethod

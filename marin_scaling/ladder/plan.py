@@ -1,18 +1,22 @@
-"""Expand a ladder file into rungs and a target, with warnings about the plan."""
+"""Expand a ladder file into rungs and a target; the plan with costs and findings that `ladder --dry-run` prints."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
-from marin_scaling.errors import RecipeError
-from marin_scaling.findings import Finding, warning
-from marin_scaling.ladder.config import LadderFile, RungsAtBudget
+from marin_scaling.errors import LadderFileError, RecipeError
+from marin_scaling.findings import Finding, Severity, warning
+from marin_scaling.ladder.config import Compute, LadderFile, PerRun, RungsAtBudget
+from marin_scaling.ladder.fit_check import Roofline, check_fit, roofline, training_memory_bytes
 from marin_scaling.laws import FARTHEST_CHECKED
+from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import Recipe, RungPlan
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.units import counted, format_flops
+from marin_scaling.units import counted, format_bytes, format_count, format_duration, format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,7 +171,44 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
     """Return what to look at before training: few budgets or widths, a far target, and rungs at the edge of the recipe."""
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
-    return [*_of_the_recipe(plans), *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
+    found = [*_of_the_recipe(plans), *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
+    return [*_too_large(ladder, plans), *found]
+
+
+def require_fitting(ladder: Ladder) -> None:
+    """Raise `LadderFileError` if the step of a rung does not fit into the memory of its accelerator."""
+    for found in plan_findings(ladder):
+        if found.severity is Severity.ERROR:
+            raise LadderFileError(
+                f"{found.where}: {found.message}.",
+                why="The step would run out of memory.",
+                fix=f"Change the ladder file, and look: marin-scale ladder ladders/{ladder.file.name}.yaml --dry-run",
+            )
+
+
+def expected_target(ladder: Ladder) -> RungPlan:
+    """Return the target with about the tokens per parameter of the largest budget's middle rung; the fit chooses its size.
+
+    Parameters then grow as the square root of FLOPs (Hoffmann et al. 2022).
+    """
+    largest = max(rung.plan.budget_flops for rung in ladder.rungs)
+    middle = mean(math.log(rung.plan.shape.params_active) for rung in ladder.rungs if rung.plan.budget_flops == largest)
+    return plan_target(ladder.file, compute_optimal_params=math.exp(middle) * ladder.extrapolation**0.5)
+
+
+def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
+    """Yield what does not fit into the memory of the accelerator: the rungs, and the target."""
+    compute, hardware = ladder.file.compute, ladder.file.hardware
+    if hardware.chip is None:
+        return
+    found = check_fit(plans, compute, hardware)
+    if not found.fits:
+        severity = Severity.ERROR if found.is_certain else Severity.WARNING
+        places = _listed(map(_place, found.too_large))
+        yield Finding(severity=severity, code="memory", where=places, message=f"by estimate {found.sentence}")
+    target = check_fit([expected_target(ladder)], compute, hardware)
+    if not target.fits:
+        yield warning("memory", "target", f"by estimate {target.sentence}")
 
 
 def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
@@ -226,3 +267,154 @@ def _listed(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - _NAMED
     return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+_HOUR = 3600.0
+_OFF = 0.01
+"""Relative difference of a rung's FLOPs from its budget above which the table has a column for it."""
+
+
+def ladder_table(ladder: Ladder) -> str:
+    """Format the rungs as a table, one line each, with totals and warnings.
+
+    Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per active parameter (D/N), batch size in sequences,
+    steps and matrix learning rate. A mixture of experts adds its active parameters. With speed and cost of the hardware in
+    the file, the columns also have the time and cost of the run on all of it.
+    """
+    rows = [_cells(rung.plan, ladder) for rung in ladder.rungs]
+    columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
+    lines = [gap.join(f"{row[name]:>{width}}" for name, width in columns.items()) for row in ({n: n for n in columns}, *rows)]
+    return "\n".join([*lines, "", *map(wrapped, _totals(ladder)), *(wrapped(each.line) for each in plan_findings(ladder))])
+
+
+def ladder_document(ladder: Ladder) -> dict[str, Any]:
+    """Return the rungs, totals and warnings of a ladder as JSON."""
+    file, target = ladder.file, ladder.file.target.budget_flops
+    return {
+        "name": file.name,
+        "recipe": file.recipe,
+        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} for rung in ladder.rungs],
+        "total": {"flops": ladder.total_flops, **_numbers(ladder.total_flops, file)},
+        "target": {
+            "budget_flops": target,
+            "extrapolation": ladder.extrapolation,
+            **_numbers(target, file),
+            "expected": _document(expected_target(ladder), file),
+        },
+        "findings": [vars(finding) for finding in plan_findings(ladder)],
+    }
+
+
+def _document(plan: RungPlan, file: LadderFile) -> dict[str, Any]:
+    return {
+        "budget_flops": plan.budget_flops,
+        "hidden_dim": plan.shape.hidden_dim,
+        "num_layers": plan.shape.num_layers,
+        "params": plan.shape.params_total,
+        "active_params": plan.shape.params_active,
+        "tokens": plan.trained_tokens,
+        "batch_size": plan.batch_size,
+        "train_steps": plan.train_steps,
+        "learning_rate": plan.hyperparameters.learning_rate,
+        "flops": plan.flops,
+        "memory_bytes": _memory(plan, file),
+        **_numbers(plan.flops, file),
+        **({"seconds_at_least": least.seconds, "mfu_at_most": least.mfu} if (least := _roofline(plan, file)) else {}),
+    }
+
+
+def _roofline(plan: RungPlan, file: LadderFile) -> Roofline | None:
+    return roofline(plan, file.compute, file.hardware)
+
+
+def _cells(plan: RungPlan, ladder: Ladder) -> dict[str, str]:
+    plans = [rung.plan for rung in ladder.rungs]
+    is_sparse = any(each.shape.params_active != each.shape.params_total for each in plans)
+    is_off = any(abs(each.flops / each.budget_flops - 1) > _OFF for each in plans)
+    return {
+        "budget": format_flops(plan.budget_flops),
+        "width": str(plan.shape.hidden_dim),
+        "layers": str(plan.shape.num_layers),
+        "params": format_count(plan.shape.params_total),
+        **({"active": format_count(plan.shape.params_active)} if is_sparse else {}),
+        "tokens": format_count(plan.trained_tokens),
+        "D/N": f"{plan.tokens_per_param:.1f}" if plan.tokens_per_param < 1e4 else format_count(plan.tokens_per_param),
+        "batch": str(plan.batch_size),
+        "steps": str(plan.train_steps),
+        "lr": f"{plan.hyperparameters.learning_rate:.4f}",
+        **({"off by": f"{plan.flops / plan.budget_flops - 1:+.1%}"} if is_off else {}),
+        **_time_and_cost(plan.flops, ladder.file),
+    }
+
+
+def _memory(plan: RungPlan, file: LadderFile) -> float:
+    return training_memory_bytes(plan, file.compute, devices=file.hardware.per_run.devices)
+
+
+def _numbers(flops: float, file: LadderFile) -> dict[str, float]:
+    """Return time and cost of a run on all of the hardware, as far as the file has speed and price."""
+    rate, price = file.hardware.sustained_flops_per_second, file.hardware.cost_per_hour
+    if rate is None:
+        return {}
+    return {"seconds": flops / rate, **({} if price is None else {"cost": flops / rate / _HOUR * price})}
+
+
+def _time_and_cost(flops: float, file: LadderFile) -> dict[str, str]:
+    found = _numbers(flops, file)
+    cost = {"cost": f"{found['cost']:,.2f}"} if "cost" in found else {}
+    return {"time": format_duration(found["seconds"]), **cost} if found else {}
+
+
+def _totals(ladder: Ladder) -> list[str]:
+    file, target = ladder.file, ladder.file.target.budget_flops
+    most = max(_memory(rung.plan, file) for rung in ladder.rungs)
+    lines = [
+        f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
+        f"target {format_flops(target)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
+        f"Memory of a step: at most {format_bytes(most)} on {_devices_words(file.hardware.per_run)} "
+        f"{_described(file.compute)}, without the program itself.",
+    ]
+    if (chip := file.hardware.chip) is not None:
+        lines += _on_chips(ladder, chip.kind)
+    rungs_cost, target_cost = _time_and_cost(ladder.total_flops, file), _time_and_cost(target, file)
+    if "time" in rungs_cost:
+        rate = format_flops(file.hardware.sustained_flops_per_second or 0.0)
+        lines.append(
+            f"At {rate} FLOP/s: {rungs_cost['time']} of training steps for the rungs, {target_cost['time']} for the target."
+        )
+    if "cost" in rungs_cost:
+        price = file.hardware.cost_per_hour
+        lines.append(f"At {price:g} an hour: {rungs_cost['cost']} for the rungs, {target_cost['cost']} for the target.")
+    return lines
+
+
+def _on_chips(ladder: Ladder, kind: str) -> Iterator[str]:
+    """Yield the target's size and memory, and the least time of rungs and target on their accelerators."""
+    file, plan = ladder.file, expected_target(ladder)
+    shape = plan.shape
+    yield (
+        f"Target, at the tokens per parameter of the largest budget: width {shape.hidden_dim}, {shape.num_layers} layers, "
+        f"{format_count(shape.params_total)} parameters, {format_count(plan.trained_tokens)} tokens, batch {plan.batch_size}, "
+        f"{plan.train_steps} steps, {format_bytes(_memory(plan, file))} on {_devices_words(file.hardware.per_run)}."
+    )
+    known = [least for rung in ladder.rungs if (least := _roofline(rung.plan, file))]
+    if least := _roofline(plan, file):
+        yield (
+            f"On {file.hardware.per_run.devices} {kind} at peak speed and memory bandwidth: at least "
+            f"{format_duration(sum(each.seconds for each in known))} for the rungs one by one, "
+            f"{format_duration(least.seconds)} for the target (MFU at most {least.mfu:.0%})."
+        )
+
+
+def _devices_words(per_run: PerRun) -> str:
+    return "one device" if per_run.devices == 1 else f"each of {per_run.devices} devices"
+
+
+def _described(compute: Compute) -> str:
+    parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
+    if compute.attention == "flash":
+        parts.append("flash attention")
+    if compute.sequences_at_a_time:
+        parts.append(f"at most {compute.sequences_at_a_time} sequences at a time")
+    return ", ".join(parts)

@@ -286,7 +286,7 @@ def several_of_one_run(
     places = [(OWN, registry, verdicts), *((each.name, each.folder, each.verdicts) for each in imported)]
     for name, folder, known in places:
         for verdict in known:
-            if verdict.state in _COMPARED:
+            if verdict.state in _COMPARED and is_present(folder / verdict.id / "target.json"):
                 target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
                 run = identity(target), str(statement.predicate["metric"]["unit"])
                 names.setdefault(run, _run_name(target))

@@ -427,10 +427,7 @@ def build_statement(
 
 @lru_cache(maxsize=64)
 def read_statement(raw: bytes, *, name: str) -> Statement:
-    """Return the statement in the bytes of `statement.json`; `DocumentError` or `StatementError` names a fault.
-
-    Results are cached, because several checks of a folder read its statement.
-    """
+    """Return the statement in the bytes of `statement.json` (cached); `DocumentError` or `StatementError` names a fault."""
     document = load_canonical(raw, name=name)
     _require_format(document, name=name)
     check_document(document, StatementFile, name=name)

@@ -110,8 +110,7 @@ def _run_count(folder: Path) -> str:
 
 def _plan_text(root: Path, name: str) -> str:
     from marin_scaling.ladder.config import read_ladder_file
-    from marin_scaling.ladder.plan import plan_ladder
-    from marin_scaling.ladder.report import ladder_table
+    from marin_scaling.ladder.plan import ladder_table, plan_ladder
 
     try:
         return ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml")))

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from marin_scaling.accelerators import ACCELERATORS, accelerator, machine, variants
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.findings import Finding, Severity, error, note, warning
 from marin_scaling.printable import quoted
 from marin_scaling.run.store import StoredRecord, read_run
 from marin_scaling.speedrun.from_runs import differing_keys, submission_from_runs
-from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine, variants
 from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
 from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from marin_scaling.accelerators import Machine, accelerator
 from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.errors import DocumentError
 from marin_scaling.findings import Finding, error
@@ -22,7 +23,6 @@ from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.checks import trial_findings
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
-from marin_scaling.speedrun.hardware import Machine, accelerator
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission
 from marin_scaling.speedrun.track import Claim, Track, claim_findings
 from marin_scaling.strict_model import Part

@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from marin_scaling.accelerators import Accelerator, Machine, machine, variants
 from marin_scaling.errors import DocumentError
 from marin_scaling.printable import joined
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
-from marin_scaling.speedrun.hardware import Accelerator, Machine, machine, variants
 from marin_scaling.speedrun.submission import (
     EXACT,
     LEVANTER_FLOPS,

@@ -67,8 +67,9 @@ class TrainableLadder(LoadedLadder):
         `on` is local, ray or ray:ADDRESS; `only` names budgets (BUDGET or BUDGET/WIDTH); `stop_after` is a duration such as
         30m. `UsageError`, `DataError` or `ClusterError` before training begins, `TrainingFailed` if a run fails.
         """
-        from marin_scaling.ladder.report import ladder_table
+        from marin_scaling.ladder.plan import ladder_table, require_fitting
 
+        require_fitting(self.plan(only))
         file, limit = self.ladder.file, at_most(stop_after)
         use_tracker(file)
         pool = pool_of(on, file.hardware, runs=len(self.ladder.rungs), max_parallel=max_parallel)

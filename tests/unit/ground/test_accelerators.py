@@ -2,7 +2,7 @@
 
 import pytest
 
-from marin_scaling.speedrun.hardware import ACCELERATORS, accelerator, machine
+from marin_scaling.accelerators import ACCELERATORS, accelerator, machine
 
 
 @pytest.mark.parametrize(

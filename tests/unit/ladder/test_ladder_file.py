@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import LadderFileError, RecipeError, StorageError
-from marin_scaling.ladder.config import read_ladder_file, training_memory_bytes
-from marin_scaling.ladder.plan import plan_ladder, plan_target
-from marin_scaling.ladder.report import ladder_document, ladder_table
+from marin_scaling.ladder.config import read_ladder_file
+from marin_scaling.ladder.fit_check import training_memory_bytes
+from marin_scaling.ladder.plan import ladder_document, ladder_table, plan_ladder, plan_target
 
 GOOD = """\
 name: tiny

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from marin_scaling.findings import Severity
 from marin_scaling.ladder.config import LadderFile, read_ladder_file
-from marin_scaling.ladder.plan import Ladder, plan_findings, plan_ladder
-from marin_scaling.ladder.report import ladder_table
+from marin_scaling.ladder.plan import Ladder, ladder_table, plan_findings, plan_ladder
 
 QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
 

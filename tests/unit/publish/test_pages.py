@@ -506,7 +506,7 @@ def test_the_record_of_each_registrant_is_on_the_index(tmp_path, registration):
 def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, registration):
     """Below them, each with its post or commit, error and caveat; no count above them knows of them."""
     shutil.copy(RECORD, tmp_path / "preregistrations")
-    own, public = page(tmp_path, "index.md").split("## Imported forecasts")
+    own, public = page(tmp_path, "index.md").split("## Forecasts posted elsewhere")
     assert "1 preregistered: 0 refused, 0 overdue, 0 missed, 0 held, 1 pending." in own
     assert "Delphi" not in own
     posted, caveats = public.split("<summary>Caveats of these forecasts</summary>")
@@ -514,7 +514,7 @@ def test_public_forecasts_stand_apart_from_those_that_were_signed(tmp_path, regi
         where = each.registered_where[0]
         assert (f"| [{escape(each.run)}](<{where}>)" if where.startswith("https:") else f"| {escape(each.run)} |") in posted
         assert f"| {escape(each.run)} | {escape(each.metric)} | {escape(each.caveat)} |" in caveats
-    assert (posted.count("\n| ["), caveats.count("\n| ") - 2) == (9, 13)
+    assert (posted.count("\n| ["), caveats.count("\n| ") - 2) == (32, 36)
     assert "| 2026-03-03 | 1e23 | 2.4 | none | 2.3546 | +0.0454 | +1.93&nbsp;% | +9.99&nbsp;% |" in posted
     assert "| 2026-08 | 2.7e24 | 2.039 | none | no value yet |  |  |  |" in posted
     assert "| 1.54626 to 1.6743, missed | 1.34186 |" in posted

@@ -7,11 +7,11 @@ import pytest
 from command_line import assert_refused, marin_scale
 from submission_factory import seed_document, submission, submission_document
 
+from marin_scaling.accelerators import machine
 from marin_scaling.errors import DocumentError, UsageError
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.entry import Entry, entry_plan, read_entry, run_info, run_info_text
 from marin_scaling.speedrun.from_runs import confirmation
-from marin_scaling.speedrun.hardware import machine
 from marin_scaling.speedrun.submission import Author, Submission, write_submission
 from marin_scaling.speedrun.track import Track
 

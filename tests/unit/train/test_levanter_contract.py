@@ -11,7 +11,8 @@ import pytest
 from real_training import save_each_step, stop_at, trained
 from run_factory import corpus, rung_spec
 
-from marin_scaling.ladder.config import Compute, training_memory_bytes
+from marin_scaling.ladder.config import Compute
+from marin_scaling.ladder.fit_check import training_memory_bytes
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecipe
 from marin_scaling.run.spec import RunSpec

@@ -1,0 +1,198 @@
+"""Memory and time of a training step on an accelerator, before it is booked: an estimate, and what makes a run fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from marin_scaling.accelerators import Accelerator
+from marin_scaling.ladder.config import Compute, Hardware
+from marin_scaling.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from marin_scaling.recipe.base import RungPlan
+    from marin_scaling.recipe.model_shape import ModelShape
+
+ESTIMATE_EXCEEDS = 3.0
+"""Factor by which the estimate may exceed what a program needs; 2.2 was the most for dense programs compiled for a TPU v5p."""
+USABLE_MEMORY = 0.9
+"""Share of a chip's memory for a training step; the rest is for program, runtime and fragmentation."""
+BYTES_PER_PARAM = 28
+"""Float32 bytes per parameter: the parameter and Adam's two moments before and after a step (4 x 3 x 2), and the gradient."""
+_FLOAT, _HALF = 4, 2
+_PER_HIDDEN, _PER_INTERMEDIATE, _PER_HEAD_AND_POSITION, _PER_VOCABULARY = 17, 6, 2, 2
+_VOCABULARY_BLOCK = 8192
+"""Words of the vocabulary for which Levanter's loss holds logits at once; its kernels for accelerators hold fewer."""
+_FLASH_BLOCK = 1024  # positions; shorter sequences use plain attention in Levanter's JAX version
+
+
+def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, devices: int = 1) -> float:
+    """Estimate the memory of a training step on each device, without the program; default `compute`: `Compute()`.
+
+    Several devices share the batch, parameters and optimizer state evenly; this case is computed, not measured.
+
+    Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
+    attention, 2 per head and position; and 2 per word of a block of the vocabulary. With recomputation it is hidden_dim per
+    layer, and all of one layer. Tests compare the estimate with XLA's reservation on a CPU. Dense models in float32 reserve up
+    to a quarter less; with other choices, from a third less to a twentieth more. XLA undoes recomputation on a CPU, so tests
+    measure what JAX stores. For mixtures the estimate holds for a ragged product. XLA on a CPU reserves 1.5 to 2.5 times as
+    much there, because of the fallback for overflowing buffers. Bfloat16 is computed, since a CPU's XLA stores much of it in
+    float32.
+
+    >>> from marin_scaling.recipe.quickstart import QuickstartRecipe
+    >>> plan = QuickstartRecipe().plan(budget_flops=2.5e12, hidden_dim=64)
+    >>> [round(training_memory_bytes(plan, Compute(recompute=again)) / 1e6) for again in (False, True)]
+    [60, 38]
+    """
+    compute = compute or Compute()
+    part = -(-plan.batch_size // devices)
+    at_once = min(part, compute.sequences_at_a_time or part)
+    kept = _bytes_per_token(plan.shape, compute)
+    params = _bytes_per_param(compute, in_parts=at_once < part) * plan.shape.params_total
+    return float(params / devices + at_once * plan.shape.seq_len * kept)
+
+
+def _bytes_per_token(shape: ModelShape, compute: Compute) -> int:
+    """Return the bytes stored per token for the backward pass."""
+    number = _FLOAT if compute.precision == "float32" else _HALF
+    of_loss = _FLOAT * _PER_VOCABULARY * min(shape.vocab_size, _VOCABULARY_BLOCK)  # float32 at any precision
+    return number * _kept_of_layers(shape, compute) + of_loss
+
+
+def _kept_of_layers(shape: ModelShape, compute: Compute) -> int:
+    """Return the numbers stored per token."""
+    is_plain = compute.attention == "plain" or shape.seq_len < _FLASH_BLOCK
+    square = shape.num_heads * (shape.seq_len if is_plain else _FLASH_BLOCK)  # attention matrix, or a block of it
+    layer = _PER_HIDDEN * shape.hidden_dim + _PER_INTERMEDIATE * shape.mlp_dim_per_token
+    layer += _PER_HEAD_AND_POSITION * square if is_plain else 0
+    if compute.recompute:
+        return shape.num_layers * shape.hidden_dim + layer + square
+    return shape.num_layers * layer + (0 if is_plain else square)
+
+
+def _bytes_per_param(compute: Compute, *, in_parts: bool) -> int:
+    """Return bytes per parameter, with a copy in half precision and the accumulated gradient where these exist."""
+    copy = _HALF if compute.precision == "bfloat16" else 0
+    return BYTES_PER_PARAM + copy + (_FLOAT if in_parts else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitCheck:
+    """Memory of the steps of some runs against that of their accelerator."""
+
+    accelerator: Accelerator
+    devices: int
+    needed_bytes: float
+    """Bytes on each device of the largest step."""
+    usable_bytes: float
+    too_large: tuple[RungPlan, ...]
+    """Runs whose step does not fit."""
+    remedy: str
+    """Settings with which all would fit; empty if all fit, or if nothing helps."""
+
+    @property
+    def fits(self) -> bool:
+        """Return True if all steps fit as they are set."""
+        return not self.too_large
+
+    @property
+    def is_certain(self) -> bool:
+        """Return True if the largest step cannot fit, however much the estimate exceeds what XLA needs."""
+        return self.needed_bytes > ESTIMATE_EXCEEDS * self.usable_bytes
+
+    @property
+    def sentence(self) -> str:
+        """Both numbers, and the settings with which all steps fit."""
+        chip, several = self.accelerator, len(self.too_large) > 1
+        where = f"each of {self.devices} {chip.kind}" if self.devices > 1 else f"one {chip.kind}"
+        most = f"up to {format_bytes(self.needed_bytes)}" if several else format_bytes(self.needed_bytes)
+        usable = f"{format_bytes(self.usable_bytes)} usable of {format_bytes(chip.memory_bytes)}"
+        said = f"{most} on {where}, which has {usable}"
+        return said if self.fits else f"{said}; {self.remedy or 'fits with no setting'}"
+
+
+def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -> FitCheck:
+    """Compare the memory of the runs' steps with that of the accelerator, which `hardware` names."""
+    chip, devices = hardware.chip, hardware.per_run.devices
+    assert chip is not None
+    usable = USABLE_MEMORY * chip.memory_bytes * min(1.0, hardware.per_run.gpus or 1.0)
+    needed = [training_memory_bytes(plan, compute, devices=devices) for plan in plans]
+    too_large = tuple(plan for plan, size in zip(plans, needed, strict=True) if size > usable)
+    remedy = _remedy(too_large, compute, devices=devices, usable=usable) if too_large else ""
+    return FitCheck(
+        accelerator=chip,
+        devices=devices,
+        needed_bytes=max(needed),
+        usable_bytes=usable,
+        too_large=too_large,
+        remedy=remedy,
+    )
+
+
+def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, usable: float) -> str:
+    """Return the mildest settings with which all steps fit; empty if none do."""
+
+    def all_fit(settings: Compute, devices: int) -> bool:
+        return all(training_memory_bytes(plan, settings, devices=devices) <= usable for plan in plans)
+
+    tried = list(_milder(plans, compute, devices=devices))
+    for settings in tried:
+        if all_fit(settings, devices):
+            return f"fits with {_changed(compute, settings)}"
+    while devices < min(plan.batch_size for plan in plans):
+        devices *= 2
+        for changed in (compute, tried[-1]):
+            if all_fit(changed, devices):
+                also = f" with {_changed(compute, changed)}" if changed != compute else ""
+                return f"fits on {counted(devices, 'device')}{also}"
+    return ""
+
+
+def _milder(plans: Sequence[RungPlan], compute: Compute, *, devices: int) -> Iterator[Compute]:
+    """Yield settings that store less and less: flash attention, recomputation, fewer sequences at once."""
+    settings = compute
+    for change in ({"attention": "flash"}, {"recompute": True}):
+        settings = settings.model_copy(update=change)
+        yield settings
+    most = max(-(-plan.batch_size // devices) for plan in plans)
+    at_once = min(most, compute.sequences_at_a_time or most)
+    while at_once > 1:
+        at_once = -(-at_once // 2)
+        yield settings.model_copy(update={"sequences_at_a_time": at_once})
+
+
+def _changed(before: Compute, after: Compute) -> str:
+    values = [(name, getattr(after, name)) for name in Compute.model_fields if getattr(before, name) != getattr(after, name)]
+    return ", ".join(f"compute.{name}: {str(value).lower()}" for name, value in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """Bounds of a run on its accelerators: seconds at least, and MFU at most."""
+
+    seconds: float
+    mfu: float
+
+
+_PASSES = 3
+"""Reads of the weights in a step: forward, and twice backward; of activations one write and two reads."""
+
+
+def roofline(plan: RungPlan, compute: Compute, hardware: Hardware) -> Roofline | None:
+    """Return the bounds of a run from peak speed and memory bandwidth (Williams et al. 2009); None without an accelerator.
+
+    A step takes at least its FLOPs at the peak, and at least the time in which its parameters, optimizer state and stored
+    numbers pass the memory. Communication, evaluation and compilation come on top.
+    """
+    chip, devices = hardware.chip, hardware.per_run.devices
+    if chip is None:
+        return None
+    part = -(-plan.batch_size // devices)
+    pieces = -(-part // (compute.sequences_at_a_time or part))
+    state = training_memory_bytes(plan, compute, devices=devices)
+    weights = pieces * _PASSES * _FLOAT * plan.shape.params_total / devices
+    moved = state + weights + _PASSES * part * plan.shape.seq_len * _bytes_per_token(plan.shape, compute)
+    computing = plan.flops / plan.train_steps / devices / chip.peak_flops_per_second
+    step = max(computing, moved / chip.memory_bytes_per_second)
+    return Roofline(seconds=plan.train_steps * step, mfu=computing / step)

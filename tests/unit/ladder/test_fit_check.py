@@ -1,0 +1,148 @@
+"""What does not fit into the memory of an accelerator is refused before it is booked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from marin_scaling.accelerators import ACCELERATORS
+from marin_scaling.cli.app import app
+from marin_scaling.errors import LadderFileError
+from marin_scaling.findings import Finding, Severity
+from marin_scaling.ladder.config import Compute, Hardware, LadderFile
+from marin_scaling.ladder.fit_check import USABLE_MEMORY, check_fit, roofline, training_memory_bytes
+from marin_scaling.ladder.plan import expected_target, ladder_document, plan_findings, plan_ladder, require_fitting
+from marin_scaling.recipe.find import find_recipe
+
+SLICE = {"per_run": {"tpu_slice": {"version": "v5p", "topology": "2x2x4"}}}
+ONE_CHIP = {"per_run": {"tpu_slice": {"version": "v5p", "topology": "1x1x1"}}}
+
+
+def ladder(hardware: dict[str, Any], *, recipe: str = "grug-moe-v16", **compute: Any) -> LadderFile:
+    rungs = [{"budget_flops": budget} for budget in (3e18, 1e19, 3e19, 9e19)]
+    whole = {"name": "large", "recipe": recipe, "rungs": rungs, "target": {"budget_flops": 1e21}}
+    return LadderFile.model_validate({**whole, "hardware": hardware, "compute": compute})
+
+
+def memory(file: LadderFile) -> list[Finding]:
+    return [each for each in plan_findings(plan_ladder(file)) if each.code == "memory"]
+
+
+def test_a_step_beyond_the_memory_of_a_chip_is_an_error_with_both_numbers() -> None:
+    """A v5p has 95 GB (Google Cloud's documentation of the chip)."""
+    found = memory(ladder(SLICE))[0]
+    assert found.severity is Severity.ERROR
+    assert "95 GB" in found.message
+
+
+def test_the_named_settings_make_everything_fit() -> None:
+    """Taken over from the message into the file, they leave no finding."""
+    chip = Hardware.model_validate(ONE_CHIP)
+    plans = [rung.plan for rung in plan_ladder(ladder(ONE_CHIP)).rungs][:4]
+    before = check_fit(plans, Compute(), chip)
+    words = before.remedy.removeprefix("fits with ").split(", ")
+    named = dict(word.removeprefix("compute.").split(": ") for word in words)
+    assert not before.fits
+    assert check_fit(plans, Compute.model_validate(named), chip).fits
+
+
+def test_milder_settings_are_named_first() -> None:
+    """If recomputation is enough, no smaller parts of a batch are asked for."""
+    plan = find_recipe("quickstart").plan(budget_flops=2.5e12, hidden_dim=64)
+    kept, again = (training_memory_bytes(plan, Compute(attention="flash", recompute=each)) for each in (False, True))
+    between = (kept + again) / 2 / USABLE_MEMORY / ACCELERATORS["t4"].memory_bytes
+    shared = Hardware.model_validate({"accelerator": "t4", "per_run": {"gpus": round(between, 6)}})
+    assert check_fit([plan], Compute(), shared).remedy == "fits with compute.attention: flash, compute.recompute: true"
+
+
+def test_a_model_too_large_for_any_setting_needs_more_devices() -> None:
+    """The parameters alone fill the chip."""
+    plan = find_recipe("delphi").plan(budget_flops=1e23, hidden_dim=5120)
+    chip = Hardware.model_validate(ONE_CHIP)
+    remedy = check_fit([plan], Compute(), chip).remedy
+    assert remedy.startswith("fits on ")
+    devices = int(remedy.split()[2])
+    rows = {"v5p": ONE_CHIP["per_run"]["tpu_slice"] | {"topology": f"1x1x{devices}"}}
+    named = dict(word.removeprefix("compute.").split(": ") for word in remedy.partition(" with ")[2].split(", "))
+    assert check_fit(
+        [plan], Compute.model_validate(named), Hardware.model_validate({"per_run": {"tpu_slice": rows["v5p"]}})
+    ).fits
+
+
+def test_a_larger_memory_holds_more() -> None:
+    """141 GB of an H200 against 80 of an H100."""
+    plans = [rung.plan for rung in plan_ladder(ladder(SLICE)).rungs]
+    found = {
+        kind: check_fit(plans, Compute(), Hardware.model_validate({"accelerator": kind, "per_run": {"gpus": 64}}))
+        for kind in ("h100", "h200")
+    }
+    assert len(found["h200"].too_large) < len(found["h100"].too_large)
+
+
+def test_without_an_accelerator_nothing_is_compared() -> None:
+    """A CPU's memory is not in the table."""
+    assert memory(ladder({})) == []
+    assert "seconds_at_least" not in ladder_document(plan_ladder(ladder({})))["rungs"][0]
+
+
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        {"accelerator": "abacus", "per_run": {"gpus": 1}},
+        {"accelerator": "h100"},
+        {"accelerator": "v5p", **ONE_CHIP},
+    ],
+)
+def test_an_accelerator_is_known_and_named_once(hardware: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="accelerator"):
+        Hardware.model_validate(hardware)
+
+
+def test_training_is_refused_before_it_begins() -> None:
+    with pytest.raises(LadderFileError):
+        require_fitting(plan_ladder(ladder(SLICE)))
+    require_fitting(plan_ladder(ladder({})))
+
+
+def test_the_expected_target_keeps_the_tokens_per_parameter_of_the_largest_budget() -> None:
+    """To the nearest width."""
+    planned = plan_ladder(ladder(SLICE, recipe="delphi"))
+    largest = [rung.plan.tokens_per_param for rung in planned.rungs if rung.plan.budget_flops == 9e19]
+    assert min(largest) < expected_target(planned).tokens_per_param < max(largest)
+
+
+def test_a_large_run_takes_its_flops_at_the_peak() -> None:
+    """459 TFLOP/s of a v5p; with twice the chips half the time."""
+    plan = find_recipe("delphi").plan(budget_flops=1e21, hidden_dim=2048)
+    one, two = (
+        roofline(
+            plan,
+            Compute(precision="bfloat16", attention="flash"),
+            Hardware.model_validate({"per_run": {"tpu_slice": {"version": "v5p", "topology": f"1x1x{count}"}}}),
+        )
+        for count in (1, 2)
+    )
+    assert one is not None
+    assert two is not None
+    assert one.seconds == pytest.approx(plan.flops / 459e12)
+    assert one.mfu == pytest.approx(1)
+    assert one.seconds == pytest.approx(2 * two.seconds)
+
+
+def test_a_tiny_run_is_bound_by_memory() -> None:
+    """Its few FLOPs wait for its numbers."""
+    plan = find_recipe("quickstart").plan(budget_flops=2.5e12, hidden_dim=64)
+    found = roofline(plan, Compute(), Hardware.model_validate({"accelerator": "h100", "per_run": {"gpus": 1}}))
+    assert found is not None
+    assert found.mfu < 0.2
+
+
+def test_the_dry_run_ends_with_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("ladders/large.yaml")
+    path.parent.mkdir()
+    path.write_text(ladder(SLICE).model_dump_json(exclude_unset=True))
+    done = CliRunner().invoke(app, ["ladder", str(path), "--dry-run"])
+    assert done.exit_code == 1
+    assert max(map(len, done.stdout.splitlines())) <= 80
