@@ -249,3 +249,16 @@ def test_the_index_shows_imported_forecasts(two: Two) -> None:
 def test_the_index_names_a_changed_copy(two: Two) -> None:
     (two.take().folder / "allowed_signers").write_text("")
     assert "source.json" in generated_pages(two.here)["index.md"].decode()
+
+
+@pytest.mark.parametrize(
+    "address", ["https://x.example/](javascript:alert(1))<script>alert(1)</script>", "`<img src=x onerror=alert(1)>`|"]
+)
+def test_an_address_cannot_become_markup(two: Two, address: str) -> None:
+    """It comes with a pull request, like everything in a copy."""
+    path = two.take().folder.parent / "source.json"
+    document = json.loads(path.read_bytes())
+    path.write_text(json.dumps(document | {"address": address}))
+    shown = generated_pages(two.here)["index.md"].decode().partition("## Registries of other repositories")[2]
+    assert two.head[:12] in shown
+    assert not any(sign in shown for sign in ("<script", "<img", "](javascript"))
