@@ -339,6 +339,10 @@ def _levels(quantiles: Mapping[float, float]) -> dict[str, float]:
     return {f"{level:g}": value for level, value in quantiles.items()}
 
 
+_OTHER_TOKENS = 0.05
+"""Difference of tokens from which a run is not on its promised schedule; trainers that count from 0 are off by less."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FollowedCurve:
     """A run in training against the forecast of its curve.
@@ -358,6 +362,15 @@ class FollowedCurve:
     end: Mapping[float, float]
     broken_at: float | None = None
     """Share of the run since which it has no loss that is a number; None if the latest one is."""
+    tokens_share: float | None = None
+    """Tokens so far as a share of those that are promised at this step; None if the log does not tell."""
+
+    @property
+    def other_tokens(self) -> str:
+        """Warning that a step has other tokens than promised, as with another batch size; empty if it has not."""
+        if self.tokens_share is None or abs(self.tokens_share - 1) <= _OTHER_TOKENS:
+            return ""
+        return f"at this step the run has {self.tokens_share:.0%} of the promised tokens: its batch or its steps differ"
 
     @property
     def has_ended(self) -> bool:
@@ -382,8 +395,9 @@ class FollowedCurve:
 
     @property
     def verdict(self) -> str:
-        """Forecast of the end now against the signed one; too early before the first mark."""
-        return self.why_not or (verdict(self.now.end, self.end) if self.marks else "too early to say")
+        """Forecast of the end now against the signed one, with what differs; too early before the first mark."""
+        found = self.why_not or (verdict(self.now.end, self.end) if self.marks else "too early to say")
+        return f"{found}; {self.other_tokens}" if self.other_tokens else found
 
 
 def followed_text(found: FollowedCurve) -> str:
@@ -428,5 +442,6 @@ def followed_document(found: FollowedCurve) -> dict[str, Any]:
         "curve": rows,
         "expected": None if found.why_not else {f"{level:g}": value for level, value in found.now.end.items()},
         "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
+        "tokens_share": found.tokens_share,
         "verdict": found.verdict,
     }

@@ -136,6 +136,7 @@ def track_outside(registration: Path | str | Registration, *logs: Path | str, re
         now=curve_from_ladder(ladder, target, verified.subjects["samples.json"]["losses"], seen=seen),
         end=verified.statement.quantiles,
         broken_at=logged.broken_at,
+        tokens_share=logged.tokens_share,
     )
 
 

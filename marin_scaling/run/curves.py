@@ -352,6 +352,8 @@ class LoggedCurve:
     losses: Array
     broken_at: float | None = None
     """Share of the run since which no loss that is a number was logged; None if the latest one is."""
+    tokens_share: float | None = None
+    """Tokens at the latest step as a share of the promised ones at this step; None if steps or tokens are not logged."""
 
 
 _CURVE_NAMES = {
@@ -465,11 +467,13 @@ def logged_curve(
             "followed; its outcome can be recorded.",
         )
     loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
-    points, has_loss, latest, is_number = list[tuple[float, float]](), False, 0.0, True
+    points, has_loss, latest, is_number, share = list[tuple[float, float]](), False, 0.0, True, None
     for step, values in run.history:
         own = {spelled(name): number for name, value in values.items() if (number := number_in(value)) is not None}
         value = next((own[name] for name in loss if name in own), None)
-        done = step / planned if planned else next((own[name] / tokens for name in counts if name in own), None)
+        by_tokens = next((own[name] / tokens for name in counts if name in own), None)
+        done = step / planned if planned else by_tokens
+        share = by_tokens / done if planned and by_tokens and done else share
         has_loss |= value is not None
         if done is not None and any(spelled(name) in loss for name in values):
             is_number = value is not None
@@ -479,7 +483,7 @@ def logged_curve(
         while points and points[-1][0] >= done:
             points.pop()
         points.append((done, value))
-    curve = curve_of_points(points)
+    curve = replace(curve_of_points(points), tokens_share=share)
     if len(curve.losses):
         last = float(curve.fractions[-1])
         apart = float(np.median(np.diff(curve.fractions))) if len(curve.fractions) > 1 else 1.0

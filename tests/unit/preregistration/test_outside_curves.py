@@ -153,6 +153,19 @@ def test_progress_by_planned_steps(root: Path) -> None:
     assert (found.fraction, len(found.marks)) == (0.5, 10)
 
 
+@pytest.mark.parametrize(("batch", "named"), [(1.0, False), (0.98, False), (0.5, True), (2.0, True)])
+def test_another_batch_than_promised_is_named(root: Path, batch: float, named: bool) -> None:
+    """At equal steps it has other tokens, and its losses are not those of the forecast's schedule."""
+    write_files(root, curves={"path": "curves.csv", "train_steps": 2000})
+    write_curves(root)
+    made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    rows = (f"{RUN},{step},{LOSS * shape(step / 2000)},{batch * TOKENS * step / 2000}" for step in range(50, 1001, 50))
+    (root / "steps.csv").write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
+    found = follow(made.folder.absolute(), root / "steps.csv")
+    assert found.tokens_share == pytest.approx(batch)
+    assert (f"{batch:.0%}" in found.verdict) is named
+
+
 def test_json_lines_and_levanter_s_log_are_followed_too(root: Path) -> None:
     """The same values in another form give the same forecast."""
     folder = register_with_curves(root, outcome={"tracker": "json", "project": "lab/hero", "run": RUN, "key": KEY})
