@@ -280,7 +280,7 @@ def compare_forecasts(registry: Path | str = REGISTRY, *, registries: Path | str
 def several_of_one_run(
     registry: Path, verdicts: Sequence[Verdict], imported: Sequence[ImportedRegistry]
 ) -> list[ComparedForecast]:
-    """Return the forecasts of `compare_forecasts`, from verdicts that are known."""
+    """Return the forecasts of `compare_forecasts`, from verdicts that are known; a forecast in two registries counts once."""
     runs: dict[tuple[str, str], list[_Known]] = {}
     names: dict[tuple[str, str], str] = {}
     places = [(OWN, registry, verdicts), *((each.name, each.folder, each.verdicts) for each in imported)]
@@ -290,7 +290,9 @@ def several_of_one_run(
                 target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
                 run = identity(target), str(statement.predicate["metric"]["unit"])
                 names.setdefault(run, _run_name(target))
-                runs.setdefault(run, []).append((name, statement, verdict))
+                known_here = runs.setdefault(run, [])
+                if all(statement.sha256 != each.sha256 for _, each, _ in known_here):  # a copy is no second forecast
+                    known_here.append((name, statement, verdict))
     several = {run: forecasts for run, forecasts in runs.items() if len(forecasts) > 1}
     return [row for run, each in several.items() for row in sorted(_compared(each, run=names[run], unit=run[1]), key=_by_score)]
 

@@ -125,6 +125,12 @@ def test_without_an_import_nothing_is_compared(two: Two) -> None:
     assert ms.compare_forecasts().empty
 
 
+def test_a_forecast_in_two_registries_counts_once(two: Two) -> None:
+    two.take()
+    two.take(name="there-again")
+    assert sorted(ms.compare_forecasts().registry) == ["here", "there"]
+
+
 def test_a_later_commit_replaces_the_copy(two: Two) -> None:
     assert [each.state for each in two.take().verdicts] == [State.PENDING]
     two.settle()
