@@ -28,6 +28,11 @@ class Accelerator:
     dtype: str = "bfloat16"
     source: str
 
+    @property
+    def is_tpu(self) -> bool:
+        """Return True for a TPU, which a run has as a slice."""
+        return self.source.startswith("Google")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:

@@ -202,7 +202,7 @@ class TpuSlice(Part):
 
     version: str = Field(pattern=r"^v[0-9][a-z0-9]*$")
     """Ray's name of the chips (`v5p`, `v5litepod`, `v6e`)."""
-    topology: str = Field(pattern=r"^\d+x\d+(x\d+)?$")
+    topology: str = Field(pattern=r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$")
     """Number of chips in each direction."""
 
 
@@ -286,10 +286,12 @@ class Hardware(Part):
     def _is_known(self) -> Hardware:
         if self.accelerator is None:
             return self
-        if accelerator(self.accelerator) is None:
-            raise ValueError(f"accelerator {self.accelerator} is not known; known are {', '.join(ACCELERATORS)}")
-        if self.per_run.tpu_slice is not None:
-            raise ValueError("tpu_slice names its accelerator; leave out accelerator")
+        found, gpus = accelerator(self.accelerator), [name for name, each in ACCELERATORS.items() if not each.is_tpu]
+        if found is None or found.is_tpu or self.per_run.tpu_slice is not None:
+            raise ValueError(
+                f"accelerator {self.accelerator} is no GPU of the table, or beside a tpu_slice, which names its own kind; "
+                f"GPUs are {', '.join(gpus)}"
+            )
         if not self.per_run.gpus:
             raise ValueError("accelerator needs per_run.gpus, the number of these that a run has")
         return self

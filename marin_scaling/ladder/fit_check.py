@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from marin_scaling.accelerators import Accelerator
 from marin_scaling.ladder.config import Compute, Hardware
-from marin_scaling.units import counted, format_bytes
+from marin_scaling.units import format_bytes
 
 if TYPE_CHECKING:
     from marin_scaling.recipe.base import RungPlan
@@ -116,10 +116,14 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
     """Compare the memory of the runs' steps with that of the accelerator, which `hardware` names."""
     chip, devices = hardware.chip, hardware.per_run.devices
     assert chip is not None
-    usable = USABLE_MEMORY * chip.memory_bytes * min(1.0, hardware.per_run.gpus or 1.0)
+    share = min(1.0, hardware.per_run.gpus or 1.0)
+    usable = USABLE_MEMORY * chip.memory_bytes * share
     needed = [training_memory_bytes(plan, compute, devices=devices) for plan in plans]
     too_large = tuple(plan for plan, size in zip(plans, needed, strict=True) if size > usable)
     remedy = _remedy(too_large, compute, devices=devices, usable=usable) if too_large else ""
+    if too_large and share < 1 and not remedy.startswith("fits with"):
+        whole = _remedy(too_large, compute, devices=devices, usable=usable / share)
+        remedy = f"a whole {chip.kind}: {whole}" if whole else ""
     return FitCheck(
         accelerator=chip,
         devices=devices,
@@ -131,21 +135,15 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
 
 
 def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, usable: float) -> str:
-    """Return the mildest settings with which all steps fit; empty if none do."""
-
-    def all_fit(settings: Compute, devices: int) -> bool:
-        return all(training_memory_bytes(plan, settings, devices=devices) <= usable for plan in plans)
-
-    tried = list(_milder(plans, compute, devices=devices))
-    for settings in tried:
-        if all_fit(settings, devices):
-            return f"fits with {_changed(compute, settings)}"
-    while devices < min(plan.batch_size for plan in plans):
-        devices *= 2
-        for changed in (compute, tried[-1]):
-            if all_fit(changed, devices):
-                also = f" with {_changed(compute, changed)}" if changed != compute else ""
-                return f"fits on {counted(devices, 'device')}{also}"
+    """Return the mildest settings with which all steps fit, on as few devices as possible; empty if none do."""
+    most = max(devices, min(plan.batch_size for plan in plans))
+    count = devices
+    while count <= most:
+        for settings in (compute, *_milder(plans, compute, devices=count)):
+            if all(training_memory_bytes(plan, settings, devices=count) <= usable for plan in plans):
+                changed = _changed(compute, settings)
+                return f"fits {f'on {count} devices ' * (count > devices)}{f'with {changed}' * bool(changed)}".strip()
+        count *= 2
     return ""
 
 
@@ -175,6 +173,8 @@ class Roofline:
     mfu: float
 
 
+_WITH_FORWARD_AGAIN = 4 / 3
+"""Passes of a step that computes each layer again in the backward pass, over those of one that does not."""
 _PASSES = 3
 """Reads of the weights in a step: forward, and twice backward; of activations one write and two reads."""
 
@@ -182,7 +182,8 @@ _PASSES = 3
 def roofline(plan: RungPlan, compute: Compute, hardware: Hardware) -> Roofline | None:
     """Return the bounds of a run from peak speed and memory bandwidth (Williams et al. 2009); None without an accelerator.
 
-    A step takes at least its FLOPs at the peak, and at least the time in which its parameters, optimizer state and stored
+    A step takes at least its FLOPs (as the plan counts them, with a forward pass more if layers are recomputed) at the bfloat16
+    peak on the device with the most sequences, and at least the time in which its parameters, optimizer state and stored
     numbers pass the memory. Communication, evaluation and compilation come on top.
     """
     chip, devices = hardware.chip, hardware.per_run.devices
@@ -193,6 +194,9 @@ def roofline(plan: RungPlan, compute: Compute, hardware: Hardware) -> Roofline |
     state = training_memory_bytes(plan, compute, devices=devices)
     weights = pieces * _PASSES * _FLOAT * plan.shape.params_total / devices
     moved = state + weights + _PASSES * part * plan.shape.seq_len * _bytes_per_token(plan.shape, compute)
-    computing = plan.flops / plan.train_steps / devices / chip.peak_flops_per_second
-    step = max(computing, moved / chip.memory_bytes_per_second)
-    return Roofline(seconds=plan.train_steps * step, mfu=computing / step)
+    counted_flops = plan.flops / plan.train_steps * part / plan.batch_size
+    computing = counted_flops / chip.peak_flops_per_second
+    again = _WITH_FORWARD_AGAIN if compute.recompute else 1.0
+    step = max(again * computing, moved / chip.memory_bytes_per_second)
+    mfu = plan.flops / plan.train_steps / devices / chip.peak_flops_per_second / step
+    return Roofline(seconds=plan.train_steps * step, mfu=mfu)

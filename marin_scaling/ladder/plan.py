@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import LadderFileError, RecipeError
@@ -16,6 +14,7 @@ from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import Recipe, RungPlan
 from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.report import usual_plan
 from marin_scaling.units import counted, format_bytes, format_count, format_duration, format_flops
 
 if TYPE_CHECKING:
@@ -176,30 +175,35 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
 
 
 def require_fitting(ladder: Ladder) -> None:
-    """Raise `LadderFileError` if the step of a rung does not fit into the memory of its accelerator."""
+    """Raise `LadderFileError` if a rung does not fit on its devices, or into their memory."""
     for found in plan_findings(ladder):
         if found.severity is Severity.ERROR:
             raise LadderFileError(
                 f"{found.where}: {found.message}.",
-                why="The step would run out of memory.",
+                why="The runs would fail when they begin.",
                 fix=f"Change the ladder file, and look: marin-scale ladder ladders/{ladder.file.name}.yaml --dry-run",
             )
 
 
 def expected_target(ladder: Ladder) -> RungPlan:
-    """Return the target with about the tokens per parameter of the largest budget's middle rung; the fit chooses its size.
-
-    Parameters then grow as the square root of FLOPs (Hoffmann et al. 2022).
-    """
-    largest = max(rung.plan.budget_flops for rung in ladder.rungs)
-    middle = mean(math.log(rung.plan.shape.params_active) for rung in ladder.rungs if rung.plan.budget_flops == largest)
-    return plan_target(ladder.file, compute_optimal_params=math.exp(middle) * ladder.extrapolation**0.5)
+    """Return the target at the size that `recipe show` takes for its budget; the fit chooses the final one."""
+    target = ladder.file.target
+    try:
+        return usual_plan(find_recipe(ladder.file.recipe), budget_flops=target.budget_flops, batch_size=target.batch_size)
+    except RecipeError:  # no width is sensible there, and `_require_target` has found one that is possible
+        return plan_target(ladder.file, compute_optimal_params=max(rung.plan.shape.params_active for rung in ladder.rungs))
 
 
 def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
-    """Yield what does not fit into the memory of the accelerator: the rungs, and the target."""
+    """Yield what does not fit on the devices, or into their memory: the rungs, and the target."""
     compute, hardware = ladder.file.compute, ladder.file.hardware
+    if uneven := [plan for plan in plans if plan.batch_size % hardware.per_run.devices]:
+        sizes = _listed(sorted({str(plan.batch_size) for plan in uneven}))
+        message = f"batches of {sizes} sequences cannot be spread evenly over {hardware.per_run.devices} devices"
+        yield Finding(severity=Severity.ERROR, code="batch", where=_listed(map(_place, uneven)), message=message)
     if hardware.chip is None:
+        if version := hardware.per_run.tpu_slice and hardware.per_run.tpu_slice.version:
+            yield warning("accelerator", "hardware", f"{version} is not a known TPU, so nothing is compared with its memory")
         return
     found = check_fit(plans, compute, hardware)
     if not found.fits:
@@ -394,7 +398,7 @@ def _on_chips(ladder: Ladder, kind: str) -> Iterator[str]:
     file, plan = ladder.file, expected_target(ladder)
     shape = plan.shape
     yield (
-        f"Target, at the tokens per parameter of the largest budget: width {shape.hidden_dim}, {shape.num_layers} layers, "
+        f"Target, at the usual size of its budget: width {shape.hidden_dim}, {shape.num_layers} layers, "
         f"{format_count(shape.params_total)} parameters, {format_count(plan.trained_tokens)} tokens, batch {plan.batch_size}, "
         f"{plan.train_steps} steps, {format_bytes(_memory(plan, file))} on {_devices_words(file.hardware.per_run)}."
     )

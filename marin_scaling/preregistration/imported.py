@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import StringConstraints
 
 from marin_scaling.canonical_json import dump_canonical, load_strict
-from marin_scaling.errors import UsageError, VerificationError
+from marin_scaling.errors import StatementError, UsageError, VerificationError
 from marin_scaling.files import new_folder, read_bytes
 from marin_scaling.git import Repository, TreeEntry, fetched
 from marin_scaling.limits import IMPORTED_BYTES, IMPORTED_FILES
+from marin_scaling.preregistration.events.observation import ended_at
 from marin_scaling.preregistration.layout import LOG_NAME
-from marin_scaling.preregistration.log import extends
+from marin_scaling.preregistration.log import extends, own_receipts, read_log
 from marin_scaling.preregistration.outcome import State, Verdict, against_baseline, scores_of
 from marin_scaling.preregistration.registry import (
     REGISTRY,
@@ -34,9 +36,10 @@ from marin_scaling.preregistration.registry import (
     read_registration,
     registration_folders,
 )
-from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verification import require_whole_registry
+from marin_scaling.preregistration.verify.rules import log_step
 from marin_scaling.printable import printable
 from marin_scaling.strict_model import COMMIT_PATTERN, One, Part, Reason, check_document
 from marin_scaling.units import format_flops
@@ -92,7 +95,7 @@ def import_registry(
     its log. `UsageError` for an unusable address, commit or name, `VerificationError` for an unsound registry; nothing is
     written then. Single forecasts that do not verify are kept, with the state refused.
     """
-    name, place = name or _name_of(address), Path(registries)
+    name, place = name or _name_of(str(Path(address).resolve()) if Path(address).is_dir() else address), Path(registries)
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a name for a registry.",
@@ -110,17 +113,27 @@ def import_registry(
         files = _registry_files(repository, commit=commit, address=address)
         tree = repository.ask("rev-parse", f"{commit}:{REGISTRY}").decode("ascii").strip()
         if standing is not None:
-            _require_continued(standing, repository, files)
+            _require_continued(standing, repository, files, address=address)
         source = Source(format_version=1, address=address, commit=commit, tree=tree)
         with new_folder(place / f"{name}.new") as temporary:
             _write(temporary / REGISTRY, files, repository)
             (temporary / SOURCE_NAME).write_bytes(dump_canonical(source.model_dump()))
             require_regular_tree([temporary / REGISTRY])
-            require_whole_registry(temporary / REGISTRY)
+            _require_sound(temporary / REGISTRY, address=address)
     if standing is not None:
         shutil.rmtree(folder)
     (place / f"{name}.new").rename(folder)
     return _read(folder, at=datetime.now(UTC))
+
+
+def _require_sound(registry: Path, *, address: str) -> None:
+    """Raise the fault of a whole registry with the names of its repository and a remedy for its reader."""
+    try:
+        require_whole_registry(registry)
+    except VerificationError as error:
+        lines = tuple(line.replace(f"{registry.parent}/", "") for line in error.lines)
+        fix = f"Ask the maintainers of {address}, or import an earlier commit."
+        raise VerificationError(lines, why=error.why, fix=fix) from error
 
 
 def imported_registries(registries: Path | str = REGISTRIES) -> list[ImportedRegistry]:
@@ -131,7 +144,14 @@ def imported_registries(registries: Path | str = REGISTRIES) -> list[ImportedReg
 
 
 def _folders(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if is_present(path / SOURCE_NAME)) if place.is_dir() else []
+    found = sorted(path for path in place.iterdir() if not path.name.startswith(".")) if place.is_dir() else []
+    if bare := [path for path in found if not is_present(path / SOURCE_NAME)]:
+        raise VerificationError(
+            f"{bare[0]} has no {SOURCE_NAME}.",
+            why="Nothing tells from where it was imported.",
+            fix=f"Restore it from version control: git checkout -- {bare[0]}; or remove {bare[0]}.",
+        )
+    return found
 
 
 def _standing(place: Path, name: str) -> ImportedRegistry | None:
@@ -179,8 +199,16 @@ def _registry_files(repository: Repository, *, commit: str, address: str) -> dic
     return files
 
 
-def _require_continued(standing: ImportedRegistry, repository: Repository, files: Mapping[Path, TreeEntry]) -> None:
-    """Raise `VerificationError` unless the log of the new commit begins with the log of the copy that stands."""
+def _require_continued(
+    standing: ImportedRegistry, repository: Repository, files: Mapping[Path, TreeEntry], *, address: str
+) -> None:
+    """Raise `VerificationError` unless the new commit is from the same address, and its log begins with that of the copy."""
+    if address != standing.source.address:
+        raise VerificationError(
+            f"{standing.folder.parent} was imported from {standing.source.address}, not from {address}.",
+            why="A copy is continued from its own repository.",
+            fix=f"Choose another name (--name NAME), or remove {standing.folder.parent} first.",
+        )
     before, entry = read_bytes(standing.folder / LOG_NAME), files.get(Path(LOG_NAME))
     if entry is None or not extends(before, repository.content(entry)):
         old, place = standing.source.commit, standing.folder.parent
@@ -215,7 +243,17 @@ def _read(folder: Path, *, at: datetime) -> ImportedRegistry:
         )
     require_whole_registry(registry)
     verdicts = verdicts_on(registration_folders(registry), runs_dir=folder / _NO_RUNS, at=at)
-    return ImportedRegistry(name=folder.name, source=source, folder=registry, verdicts=verdicts)
+    logged = [_as_logged(each, registry) for each in verdicts]
+    return ImportedRegistry(name=folder.name, source=source, folder=registry, verdicts=logged)
+
+
+def _as_logged(verdict: Verdict, registry: Path) -> Verdict:
+    """Return a verdict, refused if the log has other files than the folder: a removed outcome would be a forecast to come."""
+    try:
+        log_step(registry / verdict.id, log=read_log(registry))
+    except VerificationError as error:
+        return Verdict(id=verdict.id, state=State.REFUSED, sentence=f"refused: {error}", outcome=None)
+    return verdict
 
 
 def _tree_id(folder: Path) -> str:
@@ -238,8 +276,34 @@ def _object_id(kind: str, content: bytes) -> str:
 OWN = "here"
 """Name of this repository's own registry in a comparison."""
 _COMPARED = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED)
-_Known = tuple[str, Statement, Verdict]
-"""Registry, statement and verdict of an authentic forecast."""
+_SAME_SIZE = 0.01
+"""Relative difference of tokens and parameters within which two promised runs are one, as for an outcome from a log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """An authentic forecast and its verdict."""
+
+    registry: str
+    folder: Path
+    statement: Statement
+    verdict: Verdict
+
+    @property
+    def received(self) -> datetime:
+        """Time at which its registry received the forecast, or that of the statement if no log tells."""
+        return own_receipts(self.folder.parent).forecast_at(self.folder) or self.statement.created_at
+
+    @property
+    def known_at(self) -> datetime | None:
+        """Time from which its outcome could be known: the end of the run, or the time of the outcome; None without one."""
+        outcome = self.verdict.outcome
+        return (ended_at(self.folder) or parse_moment(outcome["checked_at"])) if outcome else None
+
+    def is_of(self, other: _Known) -> bool:
+        """Return True if both promise a run of the same size."""
+        sizes = ((each.statement.predicate["targetRun"][key] for each in (self, other)) for key in ("tokens", "paramsTotal"))
+        return all(math.isclose(*pair, rel_tol=_SAME_SIZE) for pair in sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +326,8 @@ class ComparedForecast:
     crps: float | None
     skill: float | None
     """1 for a perfect forecast, 0 for one no better than the baseline of its statement."""
+    note: str
+    """Reason for which it is not scored or not comparable; empty if there is none."""
 
 
 def compare_forecasts(registry: Path | str = REGISTRY, *, registries: Path | str = REGISTRIES) -> pd.DataFrame:
@@ -290,9 +356,9 @@ def several_of_one_run(
                 target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
                 run = identity(target), str(statement.predicate["metric"]["unit"])
                 names.setdefault(run, _run_name(target))
-                known_here = runs.setdefault(run, [])
-                if all(statement.sha256 != each.sha256 for _, each, _ in known_here):  # a copy is no second forecast
-                    known_here.append((name, statement, verdict))
+                known_here, place = runs.setdefault(run, []), folder / verdict.id
+                if all(statement.sha256 != each.statement.sha256 for each in known_here):  # a copy is no second forecast
+                    known_here.append(_Known(registry=name, folder=place, statement=statement, verdict=verdict))
     several = {run: forecasts for run, forecasts in runs.items() if len(forecasts) > 1}
     return [row for run, each in several.items() for row in sorted(_compared(each, run=names[run], unit=run[1]), key=_by_score)]
 
@@ -302,27 +368,42 @@ def _by_score(row: ComparedForecast) -> tuple[bool, float, str]:
 
 
 def _compared(forecasts: Sequence[_Known], *, run: str, unit: str) -> Iterator[ComparedForecast]:
-    """Yield the forecasts of one run. An outcome in one registry scores all, unless the registries disagree about it."""
-    values = {outcome["value"] for _, _, verdict in forecasts if (outcome := verdict.outcome) and outcome["value"] is not None}
-    common = next(iter(values)) if len(values) == 1 else None
-    for registry, statement, verdict in forecasts:
-        value = (verdict.outcome or {}).get("value", common)
+    """Yield the forecasts of one run. An outcome in one registry scores all that could not know it and promise its size."""
+    settled = [each for each in forecasts if each.verdict.outcome]
+    disagree = len({each.verdict.outcome["value"] for each in settled if each.verdict.outcome}) > 1
+    first = min((at for each in settled if (at := each.known_at)), default=None)
+    for each in forecasts:
+        statement, outcome = each.statement, each.verdict.outcome
+        note = f"the registries disagree: {_observed_by(settled)}" if disagree else ""
+        if outcome is None and settled and not disagree:
+            outcome, note = settled[0].verdict.outcome, "" if each.is_of(settled[0]) else "another size was promised"
+        if first is not None and each.received > first:
+            note = f"signed after the outcome of {moment_text(first)}"
+        lent = outcome is not each.verdict.outcome
+        value = None if outcome is None or (note and (lent or note.startswith("signed"))) else outcome["value"]
         scores = scores_of(statement, value=value)
         yield ComparedForecast(
             run=run,
             unit=unit,
-            registry=registry,
-            id=verdict.id,
-            registrant=str(verdict.registrant),
-            registered_at=statement.predicate["createdAt"],
+            registry=each.registry,
+            id=each.verdict.id,
+            registrant=str(each.verdict.registrant),
+            registered_at=moment_text(each.received),
             forecast=statement.quantiles[0.5],
             low=statement.quantiles[0.05],
             high=statement.quantiles[0.95],
-            state=verdict.state,
+            state=each.verdict.state,
             observed=value,
             crps=scores.crps if scores else None,
             skill=(against_baseline(statement, value=value) or {}).get("skill"),
+            note=note,
         )
+
+
+def _observed_by(settled: Sequence[_Known]) -> str:
+    """Return the outcomes of several registries in words."""
+    values = ((each.registry, (each.verdict.outcome or {}).get("value")) for each in settled)
+    return ", ".join(f"{value:.4f} {name}" if value is not None else f"diverged {name}" for name, value in values)
 
 
 def _run_name(target: bytes) -> str:
@@ -351,4 +432,18 @@ def _row_text(row: ComparedForecast) -> str:
     crps = "" if row.crps is None else f"{row.crps:.4f}"
     skill = "" if row.skill is None else f"{row.skill:+.2f}"
     who = printable(f"{row.registrant}, {row.registry}")
-    return f"{row.forecast:<8.4f}  {row.low:.4f} to {row.high:.4f}  {crps:>6}  {skill:>6}  {row.state:<8}  {who}"
+    note = f"; {row.note}" if row.note else ""
+    return f"{row.forecast:<8.4f}  {row.low:.4f} to {row.high:.4f}  {crps:>6}  {skill:>6}  {row.state:<8}  {who}{note}"
+
+
+def require_unknown_outcome(target: bytes, *, registries: Path | str = REGISTRIES) -> None:
+    """Raise `StatementError` if an imported registry has the outcome of the run in this `target.json`."""
+    for registry in imported_registries(registries):
+        for verdict in registry.verdicts:
+            path = registry.folder / verdict.id / "target.json"
+            if verdict.outcome and is_present(path) and identity(read_bytes(path)) == identity(target):
+                raise StatementError(
+                    f"{registry.folder / verdict.id} has the outcome of this run.",
+                    why="A known loss cannot be forecast.",
+                    fix="Forecast a run that has not begun.",
+                )

@@ -28,6 +28,7 @@ from marin_scaling.preregistration.events.observation import (
     verified_observation,
 )
 from marin_scaling.preregistration.format import METRICS
+from marin_scaling.preregistration.imported import REGISTRIES, require_unknown_outcome
 from marin_scaling.preregistration.ladder_records import curves_of_runs, read_signed_table
 from marin_scaling.preregistration.layout import (
     _SLUG,
@@ -173,6 +174,8 @@ def preregister_table(
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
     on_message(f"signing as {principal}; {signing_key.note}\n")
     evidence = forecast_outside(table, wanted, on_message=on_message, **choices)
+    if isinstance(evidence.target, OutsideTarget):
+        require_unknown_outcome(evidence.target.to_bytes(), registries=registry.parent / REGISTRIES)
     signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or wanted.name)
     rule = f"all runs of {Path(table).as_posix()} as read with the signed choices, except those listed as excluded"
     return register_evidence(evidence, signing, promise=wanted.promise, ladder_rule=rule, on_message=on_message)

@@ -104,6 +104,7 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
             said = [*filter(None, [marks]), *tracked_reservations(folder, receipts=known)]
             claimed += "".join(f"; {each}" for each in said)
     else:
+        _require_not_logged(folder)
         scored = scored_amendments(verified.later_forecasts, folder=folder, value=None, finished_at=None, receipts=known)
         where = f"its run will lie in {run_folder(runs_dir, spec)}" if spec else _awaited(statement)
         waiting = _not_run(statement, where=where, at=at)

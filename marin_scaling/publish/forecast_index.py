@@ -268,6 +268,7 @@ def _compared_row(row: ComparedForecast) -> list[str]:
         "" if row.observed is None else f"{row.observed:.4f} {row.unit}",
         "" if row.crps is None else f"{row.crps:.4f}",
         "" if row.skill is None else f"{row.skill:+.2f}",
+        cell(row.note),
     ]
 
 

@@ -14,6 +14,7 @@ from marin_scaling.ladder.config import Compute, Hardware, LadderFile
 from marin_scaling.ladder.fit_check import USABLE_MEMORY, check_fit, roofline, training_memory_bytes
 from marin_scaling.ladder.plan import expected_target, ladder_document, plan_findings, plan_ladder, require_fitting
 from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.report import usual_plan
 
 SLICE = {"per_run": {"tpu_slice": {"version": "v5p", "topology": "2x2x4"}}}
 ONE_CHIP = {"per_run": {"tpu_slice": {"version": "v5p", "topology": "1x1x1"}}}
@@ -92,11 +93,52 @@ def test_without_an_accelerator_nothing_is_compared() -> None:
         {"accelerator": "abacus", "per_run": {"gpus": 1}},
         {"accelerator": "h100"},
         {"accelerator": "v5p", **ONE_CHIP},
+        {"accelerator": "h100", **ONE_CHIP},
+        {"accelerator": "v5p", "per_run": {"gpus": 8}},
     ],
 )
 def test_an_accelerator_is_known_and_named_once(hardware: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="accelerator"):
         Hardware.model_validate(hardware)
+
+
+@pytest.mark.parametrize("topology", ["0x2x4", "2x0", "2x2x00"])
+def test_a_slice_without_chips_is_refused(topology: str) -> None:
+    with pytest.raises(ValueError, match="topology"):
+        Hardware.model_validate({"per_run": {"tpu_slice": {"version": "v5p", "topology": topology}}})
+
+
+def test_a_batch_that_cannot_be_spread_is_an_error() -> None:
+    """Powers of two over seven GPUs."""
+    found = plan_findings(plan_ladder(ladder({"per_run": {"gpus": 7}})))
+    assert next(each for each in found if each.code == "batch").severity is Severity.ERROR
+
+
+def test_an_unknown_tpu_is_named() -> None:
+    """A misspelled GPU is refused; Ray may know slices that the table does not."""
+    hardware = {"per_run": {"tpu_slice": {"version": "v5q", "topology": "2x2x4"}}}
+    assert "accelerator" in {each.code for each in plan_findings(plan_ladder(ladder(hardware)))}
+
+
+def test_recomputation_takes_a_forward_pass_more() -> None:
+    """Four passes instead of three: at the peak the time rises by a third, and MFU is at most three quarters."""
+    plan = find_recipe("delphi").plan(budget_flops=1e21, hidden_dim=2048)
+    found = [
+        roofline(plan, Compute(attention="flash", recompute=each), Hardware.model_validate(ONE_CHIP)) for each in (False, True)
+    ]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[1].seconds == pytest.approx(found[0].seconds * 4 / 3)
+    assert found[1].mfu == pytest.approx(0.75)
+
+
+def test_idle_devices_bound_mfu() -> None:
+    """With twice as many chips as sequences half of them have nothing to do."""
+    plan = find_recipe("delphi").plan(budget_flops=1e21, hidden_dim=2048)
+    chips = {"per_run": {"tpu_slice": {"version": "v5p", "topology": f"1x1x{2 * plan.batch_size}"}}}
+    found = roofline(plan, Compute(attention="flash"), Hardware.model_validate(chips))
+    assert found is not None
+    assert found.mfu == pytest.approx(0.5)
 
 
 def test_training_is_refused_before_it_begins() -> None:
@@ -105,11 +147,9 @@ def test_training_is_refused_before_it_begins() -> None:
     require_fitting(plan_ladder(ladder({})))
 
 
-def test_the_expected_target_keeps_the_tokens_per_parameter_of_the_largest_budget() -> None:
-    """To the nearest width."""
+def test_the_expected_target_is_that_of_recipe_show() -> None:
     planned = plan_ladder(ladder(SLICE, recipe="delphi"))
-    largest = [rung.plan.tokens_per_param for rung in planned.rungs if rung.plan.budget_flops == 9e19]
-    assert min(largest) < expected_target(planned).tokens_per_param < max(largest)
+    assert expected_target(planned) == usual_plan(find_recipe("delphi"), budget_flops=1e21)
 
 
 def test_a_large_run_takes_its_flops_at_the_peak() -> None:

@@ -6,18 +6,20 @@ import contextlib
 import json
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from git_repository import commit, git
 from made_once import made_once
-from outside_factory import LOSS, copy_of_registered, write_files, write_key, write_log
+from outside_factory import LOSS, PARAMS, TOKENS, copy_of_registered, write_files, write_key, write_log
 from typer.testing import CliRunner
 
 import marin_scaling as ms
 from marin_scaling.cli.app import app
-from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
+from marin_scaling.errors import MarinScalingError, StatementError, UsageError, VerificationError
 from marin_scaling.preregistration.imported import ImportedRegistry, imported_registries
 from marin_scaling.preregistration.outcome import State
 from marin_scaling.publish.build import generated_pages
@@ -175,6 +177,89 @@ def test_a_forecast_that_the_log_has_lost_refuses_the_registry(two: Two) -> None
     with pytest.raises(VerificationError):
         two.take()
     assert not list(Path("registries").iterdir())
+
+
+def test_an_outcome_that_the_log_has_and_the_folder_lost_refuses_the_forecast(two: Two) -> None:
+    """Else a miss would be a forecast to come, scored by the outcome of somebody else."""
+    two.settle()
+    (two.forecast / "outcome.json").unlink()
+    shutil.rmtree(two.forecast / "observed")
+    commit(two.there)
+    assert [each.state for each in two.take().verdicts] == [State.REFUSED]
+
+
+def test_check_refuses_an_outcome_that_the_log_has_and_the_folder_lost(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.settle()
+    (two.forecast / "outcome.json").unlink()
+    shutil.rmtree(two.forecast / "observed")
+    monkeypatch.chdir(two.there)
+    with pytest.raises(VerificationError):
+        ms.check(two.forecast.name)
+
+
+def sign_here(two: Two, **changes: object) -> None:
+    """A further forecast of the run here, by Carol."""
+    write_files(two.here, **changes)
+    write_key(two.here / "carol", number=2)
+    quiet = {"on_message": lambda _: None}
+    ms.preregister_table("runs.csv", "hero.yaml", key="carol", signer="carol@example.org", slug="hero-by-carol", **quiet)
+
+
+def test_a_run_with_an_imported_outcome_cannot_be_forecast(two: Two) -> None:
+    two.settle()
+    two.take()
+    with pytest.raises(StatementError):
+        sign_here(two)
+
+
+def test_a_forecast_signed_after_the_outcome_is_not_scored(two: Two) -> None:
+    """It could be signed, since the outcome was not imported yet."""
+    two.settle()
+    time.sleep(1.1)
+    sign_here(two)
+    two.take()
+    frame = ms.compare_forecasts().set_index("registrant")
+    assert np.isnan(frame.crps["carol@example.org"])
+    assert "after the outcome" in frame.note["carol@example.org"]
+    assert frame.crps["ada@example.org"] > 0
+
+
+def test_a_forecast_of_another_size_is_not_scored(two: Two) -> None:
+    sign_here(two, tokens=TOKENS / 2, flops=6 * PARAMS * TOKENS / 2)
+    two.settle()
+    two.take()
+    frame = ms.compare_forecasts().set_index("registrant")
+    assert np.isnan(frame.crps["carol@example.org"])
+    assert "another size" in frame.note["carol@example.org"]
+
+
+def test_registries_that_disagree_are_named_and_lend_no_outcome(two: Two) -> None:
+    two.settle()
+    sign_here_first = ms.record_outcome(
+        next(Path("preregistrations").glob("*-hero")),
+        str(write_log(two.here, loss=LOSS * 1.01)),
+        key="key",
+        signer="ada@example.org",
+        on_message=lambda _: None,
+    )
+    two.take()
+    frame = ms.compare_forecasts()
+    assert sign_here_first.outcome is not None
+    assert sorted(frame.observed) == pytest.approx([LOSS, LOSS * 1.01])
+    assert all("disagree" in note for note in frame.note)
+
+
+def test_a_copy_without_its_source_is_refused(two: Two) -> None:
+    (two.take().folder.parent / "source.json").unlink()
+    with pytest.raises(VerificationError):
+        ms.compare_forecasts()
+
+
+def test_a_copy_is_continued_from_its_own_address(two: Two, tmp_path: Path) -> None:
+    two.take()
+    moved = two.there.rename(tmp_path / "moved")
+    with pytest.raises(VerificationError):
+        ms.import_registry(str(moved), commit=_asked(moved, "HEAD"), name="there")
 
 
 def test_a_link_in_a_registry_is_refused(two: Two) -> None:
