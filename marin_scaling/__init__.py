@@ -29,7 +29,7 @@ _HOME = {
     "verify": "preregistration.verification",
     "check": "preregistration.verdict",
     "import_registry": "preregistration.imported",
-    "compare_forecasts": "preregistration.imported",
+    "compare_forecasts": "preregistration.track_record",
 }
 __all__ = [*_HOME, "__version__"]
 

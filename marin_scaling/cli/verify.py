@@ -92,11 +92,11 @@ def check(
     import json
     from datetime import UTC, datetime
 
-    from marin_scaling.preregistration.imported import REGISTRIES, comparison_text, imported_registries, several_of_one_run
+    from marin_scaling.preregistration.imported import REGISTRIES, imported_registries
     from marin_scaling.preregistration.layout import OUTCOME_NAME
     from marin_scaling.preregistration.outcome import State
     from marin_scaling.preregistration.registry import find_folders
-    from marin_scaling.preregistration.track_record import record_text, track_records
+    from marin_scaling.preregistration.track_record import comparison_text, record_text, several_of_one_run, track_records
     from marin_scaling.preregistration.verdict import check_all
     from marin_scaling.untrusted_files import is_present, require_regular_tree
 

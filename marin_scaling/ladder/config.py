@@ -287,11 +287,10 @@ class Hardware(Part):
         if self.accelerator is None:
             return self
         found, gpus = accelerator(self.accelerator), [name for name, each in ACCELERATORS.items() if not each.is_tpu]
-        if found is None or found.is_tpu or self.per_run.tpu_slice is not None:
-            raise ValueError(
-                f"accelerator {self.accelerator} is no GPU of the table, or beside a tpu_slice, which names its own kind; "
-                f"GPUs are {', '.join(gpus)}"
-            )
+        if self.per_run.tpu_slice is not None or (found and found.is_tpu):
+            raise ValueError("accelerator names GPUs; a TPU is named by per_run.tpu_slice")
+        if found is None:
+            raise ValueError(f"accelerator {self.accelerator} is not known; known are {', '.join(gpus)}")
         if not self.per_run.gpus:
             raise ValueError("accelerator needs per_run.gpus, the number of these that a run has")
         return self

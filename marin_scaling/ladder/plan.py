@@ -304,7 +304,7 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
             "budget_flops": target,
             "extrapolation": ladder.extrapolation,
             **_numbers(target, file),
-            "expected": _document(expected_target(ladder), file),
+            **({"expected": _document(expected_target(ladder), file)} if file.hardware.chip else {}),
         },
         "findings": [vars(finding) for finding in plan_findings(ladder)],
     }

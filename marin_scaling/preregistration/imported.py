@@ -1,4 +1,4 @@
-"""Registries of other repositories, `registries/NAME/`: copied from a commit, verified, and compared run by run.
+"""Registries of other repositories, `registries/NAME/`: copied from a commit and verified.
 
 `source.json` names address and commit, and git's own id of the copied folder, so that a changed copy is refused.
 The registrants, signers and times of a copy are those of its repository. No track record here counts its forecasts.
@@ -7,16 +7,13 @@ The registrants, signers and times of a copy are those of its repository. No tra
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import StringConstraints
 
@@ -25,28 +22,15 @@ from marin_scaling.errors import StatementError, UsageError, VerificationError
 from marin_scaling.files import new_folder, read_bytes
 from marin_scaling.git import Repository, TreeEntry, fetched
 from marin_scaling.limits import IMPORTED_BYTES, IMPORTED_FILES
-from marin_scaling.preregistration.events.observation import ended_at
 from marin_scaling.preregistration.layout import LOG_NAME
-from marin_scaling.preregistration.log import extends, own_receipts, read_log
-from marin_scaling.preregistration.outcome import State, Verdict, against_baseline, scores_of
-from marin_scaling.preregistration.registry import (
-    REGISTRY,
-    identity,
-    is_outside_target,
-    read_registration,
-    registration_folders,
-)
-from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
+from marin_scaling.preregistration.log import extends, read_log
+from marin_scaling.preregistration.outcome import State, Verdict
+from marin_scaling.preregistration.registry import REGISTRY, identity, registration_folders
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.preregistration.verify.rules import log_step
-from marin_scaling.printable import printable
 from marin_scaling.strict_model import COMMIT_PATTERN, One, Part, Reason, check_document
-from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present, require_regular_tree, shown
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 REGISTRIES = Path("registries")
 """Folder of the imported registries, below the root of a repository."""
@@ -108,21 +92,22 @@ def import_registry(
             why="A branch or a short id can mean another commit tomorrow.",
             fix=f"List the commits of its branches: git ls-remote {address}",
         )
-    folder, standing = place / name, _standing(place, name)
+    folder, fresh, standing = place / name, place / f".{name}.new", _standing(place, name)
+    shutil.rmtree(fresh, ignore_errors=True)  # of an interrupted import
     with fetched(address, commit=commit) as repository:
         files = _registry_files(repository, commit=commit, address=address)
         tree = repository.ask("rev-parse", f"{commit}:{REGISTRY}").decode("ascii").strip()
         if standing is not None:
             _require_continued(standing, repository, files, address=address)
         source = Source(format_version=1, address=address, commit=commit, tree=tree)
-        with new_folder(place / f"{name}.new") as temporary:
+        with new_folder(fresh) as temporary:
             _write(temporary / REGISTRY, files, repository)
             (temporary / SOURCE_NAME).write_bytes(dump_canonical(source.model_dump()))
             require_regular_tree([temporary / REGISTRY])
             _require_sound(temporary / REGISTRY, address=address)
     if standing is not None:
         shutil.rmtree(folder)
-    (place / f"{name}.new").rename(folder)
+    fresh.rename(folder)
     return _read(folder, at=datetime.now(UTC))
 
 
@@ -271,169 +256,6 @@ def _tree_id(folder: Path) -> str:
 
 def _object_id(kind: str, content: bytes) -> str:
     return hashlib.sha1(f"{kind} {len(content)}".encode() + b"\0" + content, usedforsecurity=False).hexdigest()
-
-
-OWN = "here"
-"""Name of this repository's own registry in a comparison."""
-_COMPARED = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED)
-_SAME_SIZE = 0.01
-"""Relative difference of tokens and parameters within which two promised runs are one, as for an outcome from a log."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    """An authentic forecast and its verdict."""
-
-    registry: str
-    folder: Path
-    statement: Statement
-    verdict: Verdict
-
-    @property
-    def received(self) -> datetime:
-        """Time at which its registry received the forecast, or that of the statement if no log tells."""
-        return own_receipts(self.folder.parent).forecast_at(self.folder) or self.statement.created_at
-
-    @property
-    def known_at(self) -> datetime | None:
-        """Time from which its outcome could be known: the end of the run, or the time of the outcome; None without one."""
-        outcome = self.verdict.outcome
-        return (ended_at(self.folder) or parse_moment(outcome["checked_at"])) if outcome else None
-
-    def is_of(self, other: _Known) -> bool:
-        """Return True if both promise a run of the same size."""
-        sizes = ((each.statement.predicate["targetRun"][key] for each in (self, other)) for key in ("tokens", "paramsTotal"))
-        return all(math.isclose(*pair, rel_tol=_SAME_SIZE) for pair in sizes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedForecast:
-    """One of several forecasts of a run's metric. Losses are in `unit`; scores are None until an outcome is known."""
-
-    run: str
-    unit: str
-    registry: str
-    """Name of the imported registry; "here" for this repository's own."""
-    id: str
-    registrant: str
-    registered_at: str
-    forecast: float
-    low: float
-    high: float
-    """Ends of the 90 % interval."""
-    state: State
-    observed: float | None
-    crps: float | None
-    skill: float | None
-    """1 for a perfect forecast, 0 for one no better than the baseline of its statement."""
-    note: str
-    """Reason for which it is not scored or not comparable; empty if there is none."""
-
-
-def compare_forecasts(registry: Path | str = REGISTRY, *, registries: Path | str = REGISTRIES) -> pd.DataFrame:
-    """Return the forecasts of all runs that have several, in this registry and the imported ones: `ComparedForecast`'s columns.
-
-    Rows are sorted by run, then CRPS. Forecasts that are refused, sealed, withdrawn or void do not count.
-    """
-    import pandas as pd
-
-    own, now = Path(registry), datetime.now(UTC)
-    verdicts = verdicts_on(registration_folders(own), runs_dir=own.parent / "runs", at=now)
-    rows = [asdict(each) for each in several_of_one_run(own, verdicts, imported_registries(registries))]
-    return pd.DataFrame(rows, columns=[each.name for each in fields(ComparedForecast)])
-
-
-def several_of_one_run(
-    registry: Path, verdicts: Sequence[Verdict], imported: Sequence[ImportedRegistry]
-) -> list[ComparedForecast]:
-    """Return the forecasts of `compare_forecasts`, from verdicts that are known; a forecast in two registries counts once."""
-    runs: dict[tuple[str, str], list[_Known]] = {}
-    names: dict[tuple[str, str], str] = {}
-    places = [(OWN, registry, verdicts), *((each.name, each.folder, each.verdicts) for each in imported)]
-    for name, folder, known in places:
-        for verdict in known:
-            if verdict.state in _COMPARED and is_present(folder / verdict.id / "target.json"):
-                target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
-                run = identity(target), str(statement.predicate["metric"]["unit"])
-                names.setdefault(run, _run_name(target))
-                known_here, place = runs.setdefault(run, []), folder / verdict.id
-                if all(statement.sha256 != each.statement.sha256 for each in known_here):  # a copy is no second forecast
-                    known_here.append(_Known(registry=name, folder=place, statement=statement, verdict=verdict))
-    several = {run: forecasts for run, forecasts in runs.items() if len(forecasts) > 1}
-    return [row for run, each in several.items() for row in sorted(_compared(each, run=names[run], unit=run[1]), key=_by_score)]
-
-
-def _by_score(row: ComparedForecast) -> tuple[bool, float, str]:
-    return row.crps is None, row.crps or 0.0, row.registered_at
-
-
-def _compared(forecasts: Sequence[_Known], *, run: str, unit: str) -> Iterator[ComparedForecast]:
-    """Yield the forecasts of one run. An outcome in one registry scores all that could not know it and promise its size."""
-    settled = [each for each in forecasts if each.verdict.outcome]
-    disagree = len({each.verdict.outcome["value"] for each in settled if each.verdict.outcome}) > 1
-    first = min((at for each in settled if (at := each.known_at)), default=None)
-    for each in forecasts:
-        statement, outcome = each.statement, each.verdict.outcome
-        note = f"the registries disagree: {_observed_by(settled)}" if disagree else ""
-        if outcome is None and settled and not disagree:
-            outcome, note = settled[0].verdict.outcome, "" if each.is_of(settled[0]) else "another size was promised"
-        if first is not None and each.received > first:
-            note = f"signed after the outcome of {moment_text(first)}"
-        lent = outcome is not each.verdict.outcome
-        value = None if outcome is None or (note and (lent or note.startswith("signed"))) else outcome["value"]
-        scores = scores_of(statement, value=value)
-        yield ComparedForecast(
-            run=run,
-            unit=unit,
-            registry=each.registry,
-            id=each.verdict.id,
-            registrant=str(each.verdict.registrant),
-            registered_at=moment_text(each.received),
-            forecast=statement.quantiles[0.5],
-            low=statement.quantiles[0.05],
-            high=statement.quantiles[0.95],
-            state=each.verdict.state,
-            observed=value,
-            crps=scores.crps if scores else None,
-            skill=(against_baseline(statement, value=value) or {}).get("skill"),
-            note=note,
-        )
-
-
-def _observed_by(settled: Sequence[_Known]) -> str:
-    """Return the outcomes of several registries in words."""
-    values = ((each.registry, (each.verdict.outcome or {}).get("value")) for each in settled)
-    return ", ".join(f"{value:.4f} {name}" if value is not None else f"diverged {name}" for name, value in values)
-
-
-def _run_name(target: bytes) -> str:
-    """Return the name of a verified `target.json`'s run for people: its tracker's, or that of its ladder with its FLOPs."""
-    document = json.loads(target)
-    if is_outside_target(target):
-        source = document["outcome"]
-        return f"{source['run']} of {source['project']}, {source['key']}"
-    return f"{document['ladder']}, {format_flops(document['budget_flops'])} FLOPs"
-
-
-def comparison_text(rows: Sequence[ComparedForecast]) -> str:
-    """Return the forecasts of `several_of_one_run` as text of at most 80 columns; empty without any."""
-    lines: list[str] = []
-    for run, group in groupby(rows, key=lambda row: row.run):
-        forecasts = list(group)
-        observed = {f"{row.observed:.4f} {row.unit}" for row in forecasts if row.observed is not None}
-        said = f"observed {' and '.join(sorted(observed))}" if observed else "not observed yet"
-        lines += ["", f"{len(forecasts)} forecasts of {printable(run)}: {said}"]
-        lines += ["  forecast  90 % interval      CRPS   skill  state     registrant, registry"]
-        lines += [f"  {_row_text(row)}" for row in forecasts]
-    return "\n".join(lines)
-
-
-def _row_text(row: ComparedForecast) -> str:
-    crps = "" if row.crps is None else f"{row.crps:.4f}"
-    skill = "" if row.skill is None else f"{row.skill:+.2f}"
-    who = printable(f"{row.registrant}, {row.registry}")
-    note = f"; {row.note}" if row.note else ""
-    return f"{row.forecast:<8.4f}  {row.low:.4f} to {row.high:.4f}  {crps:>6}  {skill:>6}  {row.state:<8}  {who}{note}"
 
 
 def require_unknown_outcome(target: bytes, *, registries: Path | str = REGISTRIES) -> None:

@@ -1,4 +1,4 @@
-"""Track record of each registrant: counts, coverage, calibration and skill.
+"""Track record of each registrant: counts, coverage, calibration and skill; and several forecasts of one run, compared.
 
 Missing runs count as missed. Forecasts of similar runs by one person are a family, which counts once, as its worst member. A
 family is settled when one member is outside of its interval, or when all are settled.
@@ -6,20 +6,39 @@ family is settled when one member is outside of its interval, or when all are se
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from marin_scaling.files import read_bytes
+from marin_scaling.preregistration.events.observation import ended_at
 from marin_scaling.preregistration.families import families, family_numbers, readable_forecasts
-from marin_scaling.preregistration.outcome import State, Verdict
-from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.preregistration.statement import Statement
+from marin_scaling.preregistration.imported import REGISTRIES, ImportedRegistry, imported_registries
+from marin_scaling.preregistration.log import own_receipts
+from marin_scaling.preregistration.outcome import State, Verdict, against_baseline, scores_of
+from marin_scaling.preregistration.registry import (
+    REGISTRY,
+    identity,
+    is_outside_target,
+    read_registration,
+    registration_folders,
+)
+from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment
 from marin_scaling.preregistration.verdict import verdicts_on
+from marin_scaling.printable import printable
+from marin_scaling.units import format_flops
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ANONYMOUS = "not authentic"
 _SETTLED = (State.HELD, State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE)
@@ -176,3 +195,170 @@ def _is_central(verdict: Verdict) -> bool:
 def _skill(verdict: Verdict) -> float | None:
     skill: float | None = ((verdict.outcome or {}).get("baseline") or {}).get("skill")
     return skill if _scores(verdict) else None
+
+
+OWN = "here"
+"""Name of this repository's own registry in a comparison."""
+_COMPARED = (State.PENDING, State.OVERDUE, State.HELD, State.MISSED)
+_SAME_SIZE = 0.01
+"""Relative difference of tokens and parameters within which two promised runs are one, as for an outcome from a log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """An authentic forecast and its verdict."""
+
+    registry: str
+    folder: Path
+    statement: Statement
+    verdict: Verdict
+
+    @property
+    def received(self) -> datetime:
+        """Time at which its registry received the forecast, or that of the statement if no log tells."""
+        return own_receipts(self.folder.parent).forecast_at(self.folder) or self.statement.created_at
+
+    @property
+    def known_at(self) -> datetime | None:
+        """Time from which its outcome could be known: the end of the run, or the time of the outcome; None without one."""
+        outcome = self.verdict.outcome
+        return (ended_at(self.folder) or parse_moment(outcome["checked_at"])) if outcome else None
+
+    @property
+    def value(self) -> float | None:
+        """Observed value of its own outcome; None without one, or if the run diverged."""
+        return (self.verdict.outcome or {}).get("value")
+
+    def is_of(self, other: _Known) -> bool:
+        """Return True if both promise a run of the same size."""
+        sizes = ((each.statement.predicate["targetRun"][key] for each in (self, other)) for key in ("tokens", "paramsTotal"))
+        return all(math.isclose(*pair, rel_tol=_SAME_SIZE) for pair in sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedForecast:
+    """One of several forecasts of a run's metric. Losses are in `unit`; scores are None until an outcome is known."""
+
+    run: str
+    unit: str
+    registry: str
+    """Name of the imported registry; "here" for this repository's own."""
+    id: str
+    registrant: str
+    registered_at: str
+    forecast: float
+    low: float
+    high: float
+    """Ends of the 90 % interval."""
+    state: State
+    observed: float | None
+    crps: float | None
+    skill: float | None
+    """1 for a perfect forecast, 0 for one no better than the baseline of its statement."""
+    note: str
+    """Reason for which it is not scored or not comparable; empty if there is none."""
+
+
+def compare_forecasts(registry: Path | str = REGISTRY, *, registries: Path | str = REGISTRIES) -> pd.DataFrame:
+    """Return the forecasts of all runs that have several, in this registry and the imported ones: `ComparedForecast`'s columns.
+
+    Rows are sorted by run, then CRPS. Forecasts that are refused, sealed, withdrawn or void do not count.
+    """
+    import pandas as pd
+
+    own, now = Path(registry), datetime.now(UTC)
+    verdicts = verdicts_on(registration_folders(own), runs_dir=own.parent / "runs", at=now)
+    rows = [asdict(each) for each in several_of_one_run(own, verdicts, imported_registries(registries))]
+    return pd.DataFrame(rows, columns=[each.name for each in fields(ComparedForecast)])
+
+
+def several_of_one_run(
+    registry: Path, verdicts: Sequence[Verdict], imported: Sequence[ImportedRegistry]
+) -> list[ComparedForecast]:
+    """Return the forecasts of `compare_forecasts`, from verdicts that are known; a forecast in two registries counts once."""
+    runs: dict[tuple[str, str], list[_Known]] = {}
+    names: dict[tuple[str, str], str] = {}
+    places = [(OWN, registry, verdicts), *((each.name, each.folder, each.verdicts) for each in imported)]
+    for name, folder, known in places:
+        for verdict in known:
+            if verdict.state in _COMPARED and is_present(folder / verdict.id / "target.json"):
+                target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
+                run = identity(target), str(statement.predicate["metric"]["unit"])
+                names.setdefault(run, _run_name(target))
+                known_here, place = runs.setdefault(run, []), folder / verdict.id
+                if all(statement.sha256 != each.statement.sha256 for each in known_here):  # a copy is no second forecast
+                    known_here.append(_Known(registry=name, folder=place, statement=statement, verdict=verdict))
+    several = {run: forecasts for run, forecasts in runs.items() if len(forecasts) > 1}
+    return [row for run, each in several.items() for row in sorted(_compared(each, run=names[run], unit=run[1]), key=_by_score)]
+
+
+def _by_score(row: ComparedForecast) -> tuple[bool, float, str]:
+    return row.crps is None, row.crps or 0.0, row.registered_at
+
+
+def _compared(forecasts: Sequence[_Known], *, run: str, unit: str) -> Iterator[ComparedForecast]:
+    """Yield the forecasts of one run."""
+    settled = [each for each in forecasts if each.verdict.outcome]
+    for each in forecasts:
+        statement, (value, note) = each.statement, _observed(each, settled)
+        scores = scores_of(statement, value=value)
+        yield ComparedForecast(
+            run=run,
+            unit=unit,
+            registry=each.registry,
+            id=each.verdict.id,
+            registrant=str(each.verdict.registrant),
+            registered_at=moment_text(each.received),
+            forecast=statement.quantiles[0.5],
+            low=statement.quantiles[0.05],
+            high=statement.quantiles[0.95],
+            state=each.verdict.state,
+            observed=value,
+            crps=scores.crps if scores else None,
+            skill=(against_baseline(statement, value=value) or {}).get("skill"),
+            note=note,
+        )
+
+
+def _observed(forecast: _Known, settled: Sequence[_Known]) -> tuple[float | None, str]:
+    """Return the value that scores a forecast, with a note: one outcome scores all of its size that were signed before it."""
+    first = min((at for each in settled if (at := each.known_at)), default=None)
+    if first is not None and forecast.received > first:
+        return None, f"signed after the outcome of {moment_text(first)}"
+    values = [each.value for each in settled]
+    if any(value != values[0] for value in values):
+        said = (f"{each.registry} {'diverged' if each.value is None else f'{each.value:.4f}'}" for each in settled)
+        return forecast.value, f"the registries disagree: {', '.join(said)}"
+    if forecast.verdict.outcome or not settled:
+        return forecast.value, ""
+    return (values[0], "") if forecast.is_of(settled[0]) else (None, "another size was promised")
+
+
+def _run_name(target: bytes) -> str:
+    """Return the name of a verified `target.json`'s run for people: its tracker's, or that of its ladder with its FLOPs."""
+    document = json.loads(target)
+    if is_outside_target(target):
+        source = document["outcome"]
+        return f"{source['run']} of {source['project']}, {source['key']}"
+    return f"{document['ladder']}, {format_flops(document['budget_flops'])} FLOPs"
+
+
+def comparison_text(rows: Sequence[ComparedForecast]) -> str:
+    """Return the forecasts of `several_of_one_run` as text of at most 80 columns; empty without any."""
+    lines: list[str] = []
+    for run, group in groupby(rows, key=lambda row: row.run):
+        forecasts = list(group)
+        observed = {f"{row.observed:.4f} {row.unit}" for row in forecasts if row.observed is not None}
+        said = f"observed {' and '.join(sorted(observed))}" if observed else "not observed yet"
+        lines += ["", f"{len(forecasts)} forecasts of {printable(run)}: {said}"]
+        lines += ["  forecast  90 % interval      CRPS   skill  state     registrant, registry"]
+        lines += [f"  {_row_text(row)}" for row in forecasts]
+    return "\n".join(lines)
+
+
+def _row_text(row: ComparedForecast) -> str:
+    crps = "" if row.crps is None else f"{row.crps:.4f}"
+    skill = "" if row.skill is None else f"{row.skill:+.2f}"
+    who = printable(f"{row.registrant}, {row.registry}")
+    note = f"; {row.note}" if row.note else ""
+    return f"{row.forecast:<8.4f}  {row.low:.4f} to {row.high:.4f}  {crps:>6}  {skill:>6}  {row.state:<8}  {who}{note}"

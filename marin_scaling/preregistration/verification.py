@@ -125,21 +125,8 @@ def _shared(task: Callable[[tuple[Path, Path]], Result], items: Sequence[tuple[P
     if len(items) <= _FEW or cores == 1:
         yield from map(task, items)
         return
-    with ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=_set_task, initargs=(task,)) as pool:
-        yield from pool.map(_run_task, items, chunksize=4)
-
-
-_task: Callable[[tuple[Path, Path]], Result]
-"""Task of a process of the pool: it holds the whole log, which is sent once."""
-
-
-def _set_task(task: Callable[[tuple[Path, Path]], Result]) -> None:
-    global _task  # how a pool hands a value to its processes
-    _task = task
-
-
-def _run_task(item: tuple[Path, Path]) -> Result:
-    return _task(item)
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(task, items, chunksize=_FEW // 2)
 
 
 def _result(

@@ -17,17 +17,17 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.limits import FORECASTS_DRAWN, JOINED, LISTED, RUNS_DRAWN, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, listed, page_name, web_link, without_root
-from marin_scaling.preregistration.imported import (
-    REGISTRIES,
-    ComparedForecast,
-    ImportedRegistry,
-    imported_registries,
-    several_of_one_run,
-)
+from marin_scaling.preregistration.imported import REGISTRIES, ImportedRegistry, imported_registries
 from marin_scaling.preregistration.layout import RECORD_NAME
 from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.public_record import Late, PublicForecast, PublicState, public_totals, read_public_record
-from marin_scaling.preregistration.track_record import TrackRecord, exact_interval, track_records
+from marin_scaling.preregistration.track_record import (
+    ComparedForecast,
+    TrackRecord,
+    exact_interval,
+    several_of_one_run,
+    track_records,
+)
 from marin_scaling.printable import shortened
 from marin_scaling.publish.charts import NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, drawn_runs, law_panel
 from marin_scaling.publish.figures import (

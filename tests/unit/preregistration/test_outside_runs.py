@@ -37,6 +37,7 @@ from marin_scaling.errors import (
     UsageError,
     VerificationError,
 )
+from marin_scaling.preregistration import verification
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.outside import forecast_outside, preregister_table, read_target_file, record_outcome
@@ -470,3 +471,20 @@ def test_the_outcome_of_a_text_log_is_signed_checked_and_shown(in_text: tuple[Pa
     shown = page(root, f"preregistrations/{folder.name}.md")
     assert RUN in shown
     assert "not in its log" in shown
+
+
+def test_processes_beside_each_other_find_what_one_finds(root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused forecast among sound ones, in the order of the folders."""
+    for number, name in enumerate(["bob", "carol"], 7):
+        write_key(root / name, number=number)
+        quiet = {"on_message": lambda _: None}
+        preregister_table("runs.csv", "hero.yaml", key=name, signer=f"{name}@example.org", slug=f"by-{name}", **quiet)
+    path = next((root / "preregistrations").glob("*-by-bob")) / "forecast.json"
+    path.write_bytes(path.read_bytes().replace(b"2.", b"1.", 1))
+    alone = list(verify_registry(runs_dir=Path("runs")))
+    monkeypatch.setattr(verification, "_FEW", 2)
+    monkeypatch.setattr(verification.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    beside = list(verify_registry(runs_dir=Path("runs")))
+    assert beside == alone
+    assert [each.refusal is None for each in alone] == [False, True, True]
+    assert folder.name == alone[2].folder.name
