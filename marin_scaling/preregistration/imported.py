@@ -200,7 +200,7 @@ def _require_continued(
         raise VerificationError(
             f"The log at the new commit does not begin with that of {old}, which {place} holds.",
             why="A registry only grows: a line that is gone could be a forecast that missed.",
-            fix=f"Ask its maintainers what became of the lines. To import it anew, remove {place}.",
+            fix=f"Ask its maintainers for the missing lines. To import it anew, remove {place}.",
         )
 
 
