@@ -123,7 +123,7 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
     remedy = _remedy(too_large, compute, devices=devices, usable=usable) if too_large else ""
     if too_large and share < 1 and not remedy.startswith("fits with"):
         whole = _remedy(too_large, compute, devices=devices, usable=usable / share)
-        remedy = f"a whole {chip.kind}: {whole}" if whole else ""
+        remedy = f"on a whole {chip.kind} it {whole}" if whole else ""
     return FitCheck(
         accelerator=chip,
         devices=devices,

@@ -211,7 +211,13 @@ class _Known:
     registry: str
     folder: Path
     statement: Statement
+    target: bytes
     verdict: Verdict
+
+    @property
+    def unit(self) -> str:
+        """Unit of its losses."""
+        return str(self.statement.predicate["metric"]["unit"])
 
     @property
     def received(self) -> datetime:
@@ -277,27 +283,31 @@ def several_of_one_run(
 ) -> list[ComparedForecast]:
     """Return the forecasts of `compare_forecasts`, from verdicts that are known; a forecast in two registries counts once."""
     runs: dict[tuple[str, str], list[_Known]] = {}
-    names: dict[tuple[str, str], str] = {}
     places = [(OWN, registry, verdicts), *((each.name, each.folder, each.verdicts) for each in imported)]
-    for name, folder, known in places:
-        for verdict in known:
-            if verdict.state in _COMPARED and is_present(folder / verdict.id / "target.json"):
-                target, statement = read_bytes(folder / verdict.id / "target.json"), read_registration(folder / verdict.id)
-                run = identity(target), str(statement.predicate["metric"]["unit"])
-                names.setdefault(run, _run_name(target))
-                known_here, place = runs.setdefault(run, []), folder / verdict.id
-                if all(statement.sha256 != each.statement.sha256 for each in known_here):  # a copy is no second forecast
-                    known_here.append(_Known(registry=name, folder=place, statement=statement, verdict=verdict))
-    several = {run: forecasts for run, forecasts in runs.items() if len(forecasts) > 1}
-    return [row for run, each in several.items() for row in sorted(_compared(each, run=names[run], unit=run[1]), key=_by_score)]
+    for each in (known for place in places for known in _authentic(*place)):
+        of_run = runs.setdefault((identity(each.target), each.unit), [])
+        if all(each.statement.sha256 != other.statement.sha256 for other in of_run):  # a copy is no second forecast
+            of_run.append(each)
+    several = [each for each in runs.values() if len(each) > 1]
+    return [row for each in several for row in sorted(_compared(each), key=_by_score)]
+
+
+def _authentic(name: str, registry: Path, verdicts: Sequence[Verdict]) -> Iterator[_Known]:
+    """Yield the forecasts of a registry that are compared."""
+    for verdict in verdicts:
+        folder = registry / verdict.id
+        if verdict.state in _COMPARED and is_present(folder / "target.json"):
+            target = read_bytes(folder / "target.json")
+            yield _Known(registry=name, folder=folder, statement=read_registration(folder), target=target, verdict=verdict)
 
 
 def _by_score(row: ComparedForecast) -> tuple[bool, float, str]:
     return row.crps is None, row.crps or 0.0, row.registered_at
 
 
-def _compared(forecasts: Sequence[_Known], *, run: str, unit: str) -> Iterator[ComparedForecast]:
+def _compared(forecasts: Sequence[_Known]) -> Iterator[ComparedForecast]:
     """Yield the forecasts of one run."""
+    run, unit = _run_name(forecasts[0].target), forecasts[0].unit
     settled = [each for each in forecasts if each.verdict.outcome]
     for each in forecasts:
         statement, (value, note) = each.statement, _observed(each, settled)

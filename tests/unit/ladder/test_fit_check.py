@@ -81,6 +81,13 @@ def test_a_larger_memory_holds_more() -> None:
     assert len(found["h200"].too_large) < len(found["h100"].too_large)
 
 
+def test_a_part_of_a_gpu_that_is_too_small_is_compared_with_a_whole_one() -> None:
+    """More parts would not help: each run has one."""
+    plan = find_recipe("delphi").plan(budget_flops=1e20, hidden_dim=1536)
+    part = Hardware.model_validate({"accelerator": "h100", "per_run": {"gpus": 0.25}})
+    assert check_fit([plan], Compute(), part).remedy.startswith("on a whole h100 it fits")
+
+
 def test_without_an_accelerator_nothing_is_compared() -> None:
     """A CPU's memory is not in the table."""
     assert memory(ladder({})) == []
