@@ -502,6 +502,7 @@ def simulate_ladder(
     Sizes are spaced evenly in the logarithm over a factor `size_range` around each budget's optimum. The names of table and
     runs begin with "simulated".
 
+    >>> from marin_scaling.laws import SurfaceLaw
     >>> law = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
     >>> table = simulate_ladder(law, budgets_flops=[1e18, 1e19], sizes_per_budget=3, noise=0.0, seed=0)
     >>> table.frame[["flops", "loss"]].iloc[[1, 4]].round(3).to_dict("list")
