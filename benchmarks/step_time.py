@@ -34,7 +34,7 @@ from marin_scaling.run.plan import rung_specs
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
 from marin_scaling.train.optimizer import scheduled_rates
-from marin_scaling.train.train import _training_batches
+from marin_scaling.train.train import training_batches
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128)
 WIDTHS_OF_OTHERS = (16, 32, 64, 128)
@@ -76,7 +76,7 @@ def plain_milliseconds(spec: RunSpec, corpus: TokenCorpus) -> float:
     if parameter_count(model) != spec.model.shape().params_total:
         raise SystemExit(f"the plain model has {parameter_count(model)} parameters, ours {spec.model.shape().params_total}")
     rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps).T
-    batches = _training_batches(spec, corpus.train, first_step=0)
+    batches = training_batches(spec, corpus.train, first_step=0)
     return _median_milliseconds(advance(tokens, *rate) for tokens, rate in zip(batches, rates.tolist(), strict=True))
 
 

@@ -20,15 +20,19 @@ from marin_scaling.run.spec import RunSpec
 from marin_scaling.train.levanter_config import trainer_config
 from marin_scaling.train.optimizer import initial_optimizer, levanters_schedule
 from marin_scaling.train.step import compile_step, initial_state, language_model_loss
-from marin_scaling.train.train import _training_batches
+from marin_scaling.train.train import prefetched, training_batches
 
 
 def our_steps(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> Iterator[float]:
-    """The loss after each step of ours, as `marin-scale ladder` trains a rung."""
+    """The loss of each step of ours, as `marin-scale ladder` trains a rung: read once the next one has begun."""
     with _trainer(spec, initial_optimizer(spec), work_dir) as trainer:
         step = compile_step(trainer, initial_state(trainer, spec, trainer.optimizer), spec)
-        for tokens in _training_batches(spec, corpus.train, first_step=0):
-            yield step.advance(tokens)
+        with prefetched(training_batches(spec, corpus.train, first_step=0, trainer=trainer)) as batches:
+            begun = step.advance(next(batches))
+            for tokens in batches:
+                begun, ended = step.advance(tokens), begun
+                yield float(ended)
+            yield float(begun)
 
 
 def levanters_steps(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> Iterator[float]:
@@ -49,5 +53,5 @@ def _examples(spec: RunSpec, corpus: TokenCorpus) -> Iterator[Any]:
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
     weights = np.ones([axis.size for axis in axes], np.float32)
     weights[:, -1] = 0.0
-    for tokens in _training_batches(spec, corpus.train, first_step=0):
+    for tokens in training_batches(spec, corpus.train, first_step=0):
         yield LmExample(tokens=hax.named(jnp.asarray(tokens), axes), loss_weight=hax.named(jnp.asarray(weights), axes))

@@ -93,7 +93,7 @@ def parameter_count(model: Any) -> int:
 
 
 class CompiledStep:
-    """A training run between two steps: `advance` does the next one, `state` returns the current state."""
+    """A training run between two steps: `advance` begins the next one, `state` returns the current state."""
 
     def __init__(
         self, program: Callable[..., Any], leaves: list[Any], rebuild: Callable[..., Any], rates: NDArray[Any]
@@ -101,11 +101,14 @@ class CompiledStep:
         self._program, self._leaves, self._rebuild, self._rates = program, leaves, rebuild, rates
         self.steps_done = int(rebuild(leaves).step)
 
-    def advance(self, tokens: NDArray[np.int32]) -> float:
-        """Do one step on `tokens` of shape (batch, position); return the loss in nats per token before the update."""
-        self._leaves, loss = self._program(self._leaves, tokens, *self._rates[:, self.steps_done])
+    def advance(self, tokens: Any) -> jax.Array:
+        """Begin a step on `tokens` of shape (batch, position); return its loss in nats per token before the update.
+
+        The device may still be computing when this returns; to read the loss waits for it.
+        """
+        self._leaves, loss = self._program(self._leaves, tokens, self._rates[self.steps_done])
         self.steps_done += 1
-        return float(loss)
+        return loss
 
     def state(self) -> TrainerState:
         """Return the training state, as Levanter saves it."""
@@ -113,26 +116,41 @@ class CompiledStep:
 
 
 def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> CompiledStep:
-    """Compile Levanter's step for this run, ready to `advance`."""
-    leaves, rebuild = _flatten(state)
-    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
-    weights = hax.named(_next_token_weights(spec.batch_size, spec.model.seq_len), axes)
+    """Compile Levanter's step for this run, ready to `advance`.
 
-    @jax.jit  # type: ignore[untyped-decorator]
-    def program(leaves: list[Any], tokens: Any, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
-        optimizer = optimizer_for_one_step(
-            spec, learning_rate=learning_rate, adam_learning_rate=adam_learning_rate, epsilon=epsilon
-        )
+    On accelerators the state before a step is overwritten by the one after it. On a CPU it is kept, because checkpoints are
+    written from it while training goes on.
+    """
+    leaves, rebuild = flattened(state)
+    donated = () if jax.default_backend() == "cpu" else (0,)
+    program = jax.jit(step_function(trainer, spec, rebuild), donate_argnums=donated)
+    return CompiledStep(_shared("step", program, spec, trainer), leaves, rebuild, rates_of_steps(spec))
+
+
+def step_function(trainer: Trainer, spec: RunSpec, rebuild: Callable[[list[Any]], TrainerState]) -> Callable[..., Any]:
+    """Return the function to compile: (arrays of the state, tokens, rates) to (arrays of the next state, loss).
+
+    `tokens` has shape (batch, position); `rates` are those of one step in `rates_of_steps`.
+    """
+    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
+    weights = _next_token_weights(spec.batch_size, spec.model.seq_len)
+
+    def program(leaves: list[Any], tokens: Any, rates: Any) -> Any:
+        optimizer = optimizer_for_one_step(spec, learning_rate=rates[0], adam_learning_rate=rates[1], epsilon=rates[2])
         state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
-        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=weights)
+        example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(jnp.asarray(weights), axes))
         with hax.axis_mapping(trainer.compute_axis_mapping):
             example = hax.shard(example)
         result = trainer._train_step(state, (example,), {}, _no_hooks=True)
         return jax.tree.leaves(eqx.filter(result.new_state, eqx.is_array)), result.loss
 
+    return program
+
+
+def rates_of_steps(spec: RunSpec) -> NDArray[np.float32]:
+    """Return learning rate, Adam's learning rate and epsilon of every step, of shape (step, 3)."""
     rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps)
-    epsilons = np.full((1, spec.train_steps), spec.optimizer.epsilon, np.float32)
-    return CompiledStep(_shared("step", program, spec, trainer), leaves, rebuild, np.concatenate([rates, epsilons]))
+    return np.stack([*rates, np.full(spec.train_steps, spec.optimizer.epsilon, np.float32)], axis=1)
 
 
 def compile_evaluation(
@@ -142,7 +160,7 @@ def compile_evaluation(
 
     It uses the precision and devices of training. The last token of a window has no next token.
     """
-    leaves, rebuild = _flatten(model)
+    leaves, rebuild = flattened(model)
     seq_len = spec.evaluation.seq_len
     axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
 
@@ -163,26 +181,26 @@ def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArra
 
     If a batch is computed in parts, the shares are those of the first part.
     """
-    _, rebuild = _flatten(model)
+    _, rebuild = flattened(model)
     at_once = trainer.config.per_device_parallelism * trainer.device_mesh.size
 
     @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any) -> Any:
         with hax.axis_mapping(trainer.compute_axis_mapping):
-            named = hax.shard(hax.named(tokens, ("batch", "position")))
+            named = hax.shard(hax.named(tokens[:at_once], ("batch", "position")))
             return trainer.mp.cast_to_compute(rebuild(leaves)).expert_shares(named)
 
-    return lambda model, tokens: np.asarray(program(_flatten(model)[0], tokens[:at_once]), np.float32)
+    return lambda model, tokens: np.asarray(program(flattened(model)[0], tokens), np.float32)
 
 
-def _flatten(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+def flattened(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """Return the arrays of a tree as a list, and the inverse function."""
     arrays, static = eqx.partition(tree, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
     return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)
 
 
-def _next_token_weights(batch_size: int, seq_len: int) -> Any:
+def _next_token_weights(batch_size: int, seq_len: int) -> NDArray[np.float32]:
     weights = np.ones((batch_size, seq_len), np.float32)
     weights[:, -1] = 0.0
-    return jnp.asarray(weights)
+    return weights

@@ -12,13 +12,19 @@ import dataclasses
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import haliax as hax
+import jax
 import numpy as np
+from haliax.partitioning import pspec_for_axis
+from jax.sharding import NamedSharding
 from levanter.tracker.tracker import Tracker
 from levanter.trainer import Trainer, initialize
 from numpy.typing import NDArray
@@ -45,11 +51,12 @@ from marin_scaling.train.step import (
 )
 
 _EVALUATION_BATCH_WINDOWS = 64
+_STEPS_PER_QUESTION = 8
 
 
 StepListener = Callable[[int, float], None]
 """Called after each step with the number of finished steps and the loss in nats per token."""
-BatchListener = Callable[[NDArray[np.int32]], None]
+BatchListener = Callable[[Any], None]
 """Called with the tokens of a step, of shape (batch, position)."""
 
 
@@ -110,7 +117,8 @@ def train(
         saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
         try:
-            is_finite = _train_to_the_end(step, spec=spec, train=corpus.train, observer=observer)
+            with prefetched(training_batches(spec, corpus.train, first_step=step.steps_done, trainer=trainer)) as batches:
+                is_finite = _train_to_the_end(step, batches, observer)
             model = step.state().model
             bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
         except BaseException:
@@ -129,23 +137,73 @@ def train(
     )
 
 
-def _train_to_the_end(step: CompiledStep, *, spec: RunSpec, train: Tokens, observer: _Observer) -> bool:
-    """Train to the last step; stop and return False if the loss is not finite."""
-    for tokens in _training_batches(spec, train, first_step=step.steps_done):
-        loss = step.advance(tokens)
-        observer.see(loss, tokens)
-        if not math.isfinite(loss):
+def _train_to_the_end(step: CompiledStep, batches: Iterator[Any], observer: _Observer) -> bool:
+    """Train to the last step; stop and return False if the loss is not finite.
+
+    The loss of a step is read after the next one has begun, so that the device does not wait for this process.
+    """
+    begun: Any = None  # loss of the step that the device computes
+    for tokens in batches:
+        ended, begun = begun, step.advance(tokens)
+        if ended is not None and not observer.see(ended):
             return False
-    return True
+        if observer.is_to_save():
+            if not observer.see(begun):
+                return False
+            begun = None
+            observer.save(step.steps_done - 1, tokens)
+    return begun is None or observer.see(begun)
 
 
-def _training_batches(spec: RunSpec, train: Tokens, *, first_step: int) -> Iterator[NDArray[np.int32]]:
-    """Yield batches of shape (batch, position) from `first_step` on: disjoint windows in the order of the data seed."""
+def training_batches(spec: RunSpec, train: Tokens, *, first_step: int, trainer: Trainer | None = None) -> Iterator[Any]:
+    """Yield batches of shape (batch, position) from `first_step` on: disjoint windows in the order of the data seed.
+
+    They are NumPy arrays; for a `trainer` of several devices, arrays spread over these, of which each process reads its rows.
+    """
     starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.epochs)
     offsets = np.arange(spec.model.seq_len)  # (position,)
+    spread = None if trainer is None or trainer.device_mesh.size == 1 else _sharding_of_batches(spec, trainer)
     for step in range(first_step, spec.train_steps):
         batch_starts = starts[step * spec.batch_size : (step + 1) * spec.batch_size]  # (batch,)
-        yield train[batch_starts[:, None] + offsets].astype(np.int32)
+
+        def rows(index: tuple[slice, ...] = (slice(None), slice(None)), starts: Any = batch_starts) -> NDArray[np.int32]:
+            found: NDArray[np.int32] = train[starts[index[0], None] + offsets[index[1]]].astype(np.int32)
+            return found
+
+        shape = (spec.batch_size, spec.model.seq_len)
+        yield rows() if spread is None else jax.make_array_from_callback(shape, spread, rows)
+
+
+def _sharding_of_batches(spec: RunSpec, trainer: Trainer) -> NamedSharding:
+    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
+    return NamedSharding(trainer.device_mesh, pspec_for_axis(axes, trainer.compute_axis_mapping))
+
+
+_BATCHES_AHEAD = 8
+Item = TypeVar("Item")
+
+
+@contextlib.contextmanager
+def prefetched(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
+    """Take items in a thread, up to eight ahead, so that a slow one delays nobody.
+
+    >>> with prefetched(iter(range(20))) as ahead:
+    ...     list(ahead) == list(range(20))
+    True
+    """
+    end: Any = object()
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque(thread.submit(next, items, end) for _ in range(_BATCHES_AHEAD))
+
+        def ahead() -> Iterator[Item]:
+            while (item := waiting.popleft().result()) is not end:
+                waiting.append(thread.submit(next, items, end))
+                yield item
+
+        try:
+            yield ahead()
+        finally:
+            thread.shutdown(cancel_futures=True)
 
 
 def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
@@ -163,7 +221,7 @@ def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path, group: 
     """Return a listener that writes, for a mixture, the experts' shares of a batch next to the curve."""
     compute = compile_expert_shares(trainer, step.state().model)
 
-    def write(tokens: NDArray[np.int32]) -> None:
+    def write(tokens: Any) -> None:
         shares = compute(step.state().model, tokens)
         if group.is_leader:
             write_shares(work_dir, shares)
@@ -184,25 +242,34 @@ class _Observer:
         is_to_end: Callable[[], bool],
     ) -> None:
         self.step_seconds = 0.0
-        self._is_to_end = is_to_end
+        self._is_to_end, self._ends = is_to_end, False
         self._curve, self._saver, self._on_step, self._trackers = curve, saver, on_step, trackers
         self._last: float | None = None
 
-    def see(self, loss: float, tokens: NDArray[np.int32]) -> None:
-        """Process the loss of one step on `tokens`."""
+    def see(self, loss: Any) -> bool:
+        """Wait for the loss of a step, and process it; return True if it is finite."""
+        nats = float(loss)
         self._time()
-        number = self._curve.add(loss if math.isfinite(loss) else None)
+        is_finite = math.isfinite(nats)
+        number = self._curve.add(nats if is_finite else None)
         for tracker in self._trackers:
-            tracker.log({"train/loss": loss}, step=number)
-        self._on_step(number + 1, loss)
-        if self._saver.is_due():
-            self._curve.sync()
-            self._saver.save(number, tokens)
-            self._last = time.perf_counter()  # excludes the time of saving
-        if self._is_to_end() and math.isfinite(loss):
-            self._curve.sync()
+            tracker.log({"train/loss": nats}, step=number)
+        self._on_step(number + 1, nats)
+        return is_finite
+
+    def is_to_save(self) -> bool:
+        """Return True if a checkpoint is due, or training is to end."""
+        self._ends = self._is_to_end()
+        return self._saver.is_due() or self._ends
+
+    def save(self, number: int, tokens: Any) -> None:
+        """Save the state after the step of this number, whose loss was seen; raise `Interrupted` if training is to end."""
+        self._curve.sync()
+        if self._ends:
             self._saver.save_at_last(number, tokens)
             raise Interrupted
+        self._saver.save(number, tokens)
+        self._last = time.perf_counter()  # excludes the time of saving
 
     def _time(self) -> None:
         """Add the seconds since the previous step; the first step of a process compiles and is not counted."""
@@ -228,14 +295,21 @@ class _Saver:
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._folder = Path(trainer.checkpoint_path)
         self._sealing: tuple[Path, threading.Thread] | None = None
+        self._asked = 0
         self._checkpointer = always.create(trainer.run_id)  # `is_due` decides when to save, before the state is traversed
         self._next = self._next_told = time.monotonic() + CHECKPOINT_SECONDS
 
     def is_due(self) -> bool:
-        """Return True if a checkpoint is due by the leader's clock."""
+        """Return True if a checkpoint is due by the leader's clock.
+
+        A group asks at every eighth step, because the answer waits for the device.
+        """
+        self._asked += 1
+        if self._group.count > 1 and self._asked % _STEPS_PER_QUESTION:
+            return False
         return bool(self._group.leaders(time.monotonic() >= self._next))
 
-    def save(self, number: int, tokens: NDArray[np.int32]) -> None:
+    def save(self, number: int, tokens: Any) -> None:
         """Save the state after the step of this number, on `tokens`."""
         if self._on_save is not None:
             self._on_save(tokens)
@@ -252,7 +326,7 @@ class _Saver:
             self._on_saved()
             self._next_told = _next_time(began)
 
-    def save_at_last(self, number: int, tokens: NDArray[np.int32]) -> None:
+    def save_at_last(self, number: int, tokens: Any) -> None:
         """Save the state before the process ends; on return it is complete, here and in the shared storage."""
         self._next_told = 0.0
         self.save(number, tokens)

@@ -137,7 +137,7 @@ def test_levanter_reads_our_batches(
     from levanter.trainer import Trainer, initialize
 
     from marin_scaling.train.step import language_model_loss
-    from marin_scaling.train.train import _training_batches
+    from marin_scaling.train.train import training_batches
 
     spec, found, _ = case
     config = in_folder()
@@ -148,7 +148,7 @@ def test_levanter_reads_our_batches(
         loading = trainer.data_loader(tokens)
         loading.max_buffered_batches = 0  # no thread that reads ahead: it may outlive the interpreter and abort it
         loader = loading.iter_from_step(0)
-        for ours in _training_batches(spec, found.train, first_step=0):
+        for ours in training_batches(spec, found.train, first_step=0):
             theirs = next(loader)
             np.testing.assert_array_equal(theirs.tokens.array, ours)
             np.testing.assert_array_equal(theirs.loss_weight.array[:, :-1], 1.0)

@@ -42,7 +42,7 @@ def test_our_step_is_levanters_step(
     from marin_scaling.train.levanter_config import trainer_config
     from marin_scaling.train.optimizer import levanters_schedule
     from marin_scaling.train.step import initial_state, language_model_loss
-    from marin_scaling.train.train import _training_batches
+    from marin_scaling.train.train import training_batches
 
     spec, scanned, settings = rung_spec(train_steps=12), constant_norm == "matrix", levanter_config.model_settings
     changes = {"name": name, "constant_norm": constant_norm}
@@ -55,7 +55,7 @@ def test_our_step_is_levanters_step(
     weights[:, -1] = 0.0
     examples = (
         LmExample(tokens=hax.named(jnp.asarray(tokens), axes), loss_weight=hax.named(jnp.asarray(weights), axes))
-        for tokens in _training_batches(spec, corpus().train, first_step=0)
+        for tokens in training_batches(spec, corpus().train, first_step=0)
     )
     with Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False) as trainer:
         with monkeypatch.context() as patch:
@@ -108,7 +108,7 @@ def reserved_bytes(plan: RungPlan, work_dir: Path, *, compute: Compute | None = 
     with Trainer(config, optimizer, language_model_loss(0.0)) as trainer:
         step = compile_step(trainer, initial_state(trainer, spec, optimizer), spec)
         tokens = np.zeros((plan.batch_size, plan.shape.seq_len), np.int32)
-        found = step._program.lower(step._leaves, tokens, *step._rates[:, 0]).compile().memory_analysis()
+        found = step._program.lower(step._leaves, tokens, step._rates[0]).compile().memory_analysis()
     return float(found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes)
 
 

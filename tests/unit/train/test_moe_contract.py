@@ -36,7 +36,7 @@ class Training:
         from marin_scaling.train.levanter_config import trainer_config
         from marin_scaling.train.optimizer import initial_optimizer
         from marin_scaling.train.step import compile_step, initial_state, language_model_loss
-        from marin_scaling.train.train import _training_batches
+        from marin_scaling.train.train import training_batches
 
         config = trainer_config(spec, work_dir=folder)
         initialize(config)
@@ -44,7 +44,7 @@ class Training:
         self.trainer = Trainer(config, optimizer, language_model_loss(spec.optimizer.z_loss_weight), add_default_hooks=False)
         with self.trainer:
             self.step = compile_step(self.trainer, initial_state(self.trainer, spec, optimizer), spec)
-        self._batches = _training_batches(spec, corpus().train, first_step=0)
+        self._batches = training_batches(spec, corpus().train, first_step=0)
 
     @property
     def model(self) -> Any:
@@ -54,7 +54,7 @@ class Training:
         """The batch of the next step and the loss on it before the update."""
         tokens = next(self._batches)
         with self.trainer:
-            return tokens, self.step.advance(tokens)
+            return tokens, float(self.step.advance(tokens))
 
 
 def numpy_loss(model: Any, batch: np.ndarray) -> tuple[float, list[np.ndarray]]:
