@@ -106,6 +106,8 @@ class RunRecord(Part):
     """Machine of the last process."""
     versions: dict[str, str]
     """Versions of Python and of packages that influence the numbers."""
+    layers: Literal["unrolled", "scanned"] = Field(default="unrolled", exclude_if=lambda layers: layers == "unrolled")
+    """Scanned: one layer was compiled and repeated, which changes the rounding of losses. Left out if `unrolled`."""
     git_commit: str | None = None
     """Commit checked out in the repository in which the run started; null outside of one."""
     data_digest: str

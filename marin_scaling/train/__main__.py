@@ -253,6 +253,7 @@ def _compiling(
 
 def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
     from marin_scaling.train.environment import hardware, package_versions
+    from marin_scaling.train.levanter_config import scans_layers
 
     shape, history = spec.model.shape(), result.loss_curve.history(spec_digest=spec.digest)
     return RunRecord(
@@ -275,6 +276,7 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
         finished_at=end_of_run(started_at, wall_seconds=wall_seconds, now=datetime.now(UTC)),
         hardware=hardware(),
         versions=package_versions(),
+        layers="scanned" if scans_layers(spec) else "unrolled",
         git_commit=commit or checked_out_commit(Path.cwd()),
         data_digest=spec.data.digest,
         history_sha256=sha256_hex(history.to_bytes()),

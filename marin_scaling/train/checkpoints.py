@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint
 from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
@@ -22,6 +23,7 @@ from marin_scaling.errors import StorageError, first_line
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.train.environment import ALONE, ProcessGroup
+from marin_scaling.train.step import in_other_layout
 
 SEAL_ENDING = ".sha256"
 """Suffix of the file with a folder's digest; the name of the folder precedes it."""
@@ -137,19 +139,30 @@ def _read(
 ) -> tuple[TrainerState, str]:
     """Return the state in the checkpoint of this step, or what is wrong with it."""
     try:
-        saved = load_checkpoint(
-            state.saveable_state,
-            f"{trainer.checkpoint_path}/step-{step}",
-            axis_mapping=trainer.parameter_axis_mapping,
-            mesh=trainer.device_mesh,
-            **(_EACH_READS if group.count > 1 else {}),
-        )
+        try:
+            saved = _loaded(trainer, state.saveable_state, step=step, group=group)
+        except Exception:  # written on another device, with layers in the other layout, or damaged
+            other = eqx.filter_eval_shape(in_other_layout, state.saveable_state)
+            found = _loaded(trainer, other, step=step, group=group)
+            turned = jax.tree.leaves(eqx.filter_jit(in_other_layout)(found))
+            saved = jax.tree.unflatten(jax.tree.structure(state.saveable_state), turned)
         resumed = eqx.combine(saved, state)
         if int(resumed.step) <= steps_recorded:
             return resumed, ""
         return state, f"It is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
     except Exception as error:  # whatever tensorstore, JAX and Levanter raise for damaged files
         return state, first_line(error)
+
+
+def _loaded(trainer: Trainer, like: Any, *, step: int, group: ProcessGroup) -> Any:
+    """Return the checkpoint of this step, in the structure of `like`."""
+    return load_checkpoint(
+        like,
+        f"{trainer.checkpoint_path}/step-{step}",
+        axis_mapping=trainer.parameter_axis_mapping,
+        mesh=trainer.device_mesh,
+        **(_EACH_READS if group.count > 1 else {}),
+    )
 
 
 def _leave_damaged(folder: Path, *, on_note: Callable[[str], None]) -> None:

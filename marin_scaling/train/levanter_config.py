@@ -6,18 +6,23 @@ each version.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
+import haliax as hax
 import jax
 import jmp
+from haliax.nn.scan import BlockSeq
 from jax._src import compilation_cache
 from levanter.callbacks.watch import WatchConfig
 from levanter.checkpoint import CheckpointerConfig
 from levanter.distributed import DistributedConfig
+from levanter.layers.attention import Attention, AttentionMask
 from levanter.models.llama import LlamaConfig
 from levanter.models.qwen import Qwen3Config
 from levanter.tracker.tracker import NoopConfig
@@ -51,8 +56,8 @@ def model_config(spec: RunSpec) -> LlamaConfig:
 
 
 def model_settings(spec: RunSpec) -> dict[str, Any]:
-    """Return settings common to all models, by Levanter's names; unrolled layers are fastest for tiny models on a CPU."""
-    model = spec.model
+    """Return settings common to all models, by Levanter's names."""
+    model, is_scanned = spec.model, scans_layers(spec)
     return {
         "max_seq_len": model.seq_len,
         "hidden_dim": model.hidden_dim,
@@ -60,11 +65,90 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "num_kv_heads": model.num_kv_heads,
-        "gradient_checkpointing": False,  # `step` recomputes layers
-        "scan_layers": False,
+        "gradient_checkpointing": is_scanned and spec.compute.recompute,  # `step` recomputes layers that are not scanned
+        "scan_layers": is_scanned,
         "attn_backend": _attention_backend(spec),
         "tie_word_embeddings": False,
     }
+
+
+MOST_UNROLLED_LAYERS, MOST_UNROLLED_ON_ACCELERATOR = 16, 4
+
+
+def scans_layers(spec: RunSpec) -> bool:
+    """Return True if one layer is compiled and repeated in a loop, instead of each layer separately.
+
+    Unrolled layers are fastest for tiny models on a CPU, but the time to compile them grows with their number. Losses of both
+    agree to rounding. Levanter's optimizers cannot keep the norm of slices in scanned layers, and its MuonH takes one stack of
+    matrices, not layers of experts.
+    """
+    is_possible = spec.optimizer.constant_norm == "matrix" and not (
+        spec.optimizer.name == "muonH" and isinstance(spec.model, MoeModelSpec)
+    )
+    most = MOST_UNROLLED_LAYERS if jax.default_backend() == "cpu" else MOST_UNROLLED_ON_ACCELERATOR
+    return is_possible and spec.model.num_layers > most
+
+
+def built_model(spec: RunSpec, *, key: Any) -> Any:
+    """Return the model of a spec with fresh parameters."""
+    model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
+    if spec.compute.recompute and not scans_layers(spec):
+        model = _recomputing(model)
+    return with_fused_attention(model) if _fuses_attention(spec) else model
+
+
+class RecomputedLayers(BlockSeq):  # type: ignore[misc]  # Haliax is untyped here
+    """A model's unrolled layers, of which only the inputs are stored."""
+
+    def fold(self, init: Any, *arguments: Any, **more: Any) -> Any:
+        """Return the output of the last layer for the input `init`."""
+        again = [eqx.filter_checkpoint(layer) for layer in self.blocks]
+        return BlockSeq(again, self.Block, self.gradient_checkpointing).fold(init, *arguments, **more)
+
+
+def _recomputing(model: Any) -> Any:
+    """Return `model` with layers that are recomputed, and with unchanged arrays and names."""
+    layers = model.transformer.layers
+    again = RecomputedLayers(layers.blocks, layers.Block, layers.gradient_checkpointing)
+    return eqx.tree_at(lambda whole: whole.transformer.layers, model, again)
+
+
+class FusedAttention(Attention):  # type: ignore[misc]  # Levanter is untyped here
+    """Levanter's causal attention, computed by JAX's own function, on a GPU with cuDNN's kernel."""
+
+    def __call__(self, x: Any, mask: Any, *, key: Any = None, pos_ids: Any = None) -> Any:
+        """Return the heads' joined output for `x`; another mask than one of all earlier positions is left to Levanter."""
+        if jax.tree.structure(mask) != jax.tree.structure(AttentionMask.causal()):
+            return super().__call__(x, mask, key=key, pos_ids=pos_ids)
+        query, keys, values = self._compute_qkv(x, key=None, pos_ids=pos_ids)
+        query = query.rearrange((..., "position", "kv_head", "q_heads_per_group", "head_size"))
+        query = query.flatten_axes(("kv_head", "q_heads_per_group"), "heads")
+        keys, values = (each.rearrange((..., "position", "kv_head", "head_size")) for each in (keys, values))
+        attended = jax.nn.dot_product_attention(
+            *(each.array.astype(x.dtype) for each in (query, keys, values)),
+            scale=self.config.scaling_factor,
+            is_causal=True,
+            implementation="cudnn" if jax.default_backend() == "gpu" else "xla",
+        )
+        return self.o_proj(hax.named(attended, query.axes), key=key)
+
+
+def with_fused_attention(model: Any) -> Any:
+    """Return `model` with `FusedAttention`, and with unchanged arrays and names."""
+
+    def fused(node: Any) -> Any:
+        if type(node) is not Attention:
+            return node
+        return FusedAttention(**{field.name: getattr(node, field.name) for field in dataclasses.fields(node)})
+
+    return jax.tree.map(fused, model, is_leaf=lambda node: isinstance(node, Attention))
+
+
+def _fuses_attention(spec: RunSpec) -> bool:
+    """Return True on a GPU for which Levanter has no kernel, if cuDNN has one for these heads."""
+    head_size = spec.model.hidden_dim // spec.model.num_heads
+    is_possible = spec.compute.precision == "bfloat16" and head_size <= 128 and head_size % 8 == 0
+    return is_possible and _attention_backend(spec) == _IN_JAX
 
 
 _POLICIES = {"float32": "f32", "bfloat16": "p=f32,c=bfloat16,o=bfloat16"}
@@ -80,7 +164,10 @@ def _attention_backend(spec: RunSpec) -> str:
     if spec.compute.attention == "plain":
         return "vanilla"
     lacks_kernel = jax.default_backend() == "gpu" and importlib.util.find_spec("transformer_engine") is None
-    return "jax_flash" if lacks_kernel else "default"
+    return _IN_JAX if lacks_kernel else "default"
+
+
+_IN_JAX = "jax_flash"
 
 
 def sequences_at_once(spec: RunSpec, *, devices: int) -> int:

@@ -311,7 +311,8 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
     def init(cls, Vocab: Axis, config: GrugMoeConfig, *, key: Any) -> GrugMoeModel:
         """Draw all matrices and the embedding from one truncated normal; heads' gates start at 0, which passes everything."""
         keys = jax.random.split(key, 6)
-        layers = BlockSeq.init(config.Layers, GrugMoeLayer, gradient_checkpointing=False)(
+        kind = Stacked if config.scan_layers else BlockSeq
+        layers = kind.init(config.Layers, GrugMoeLayer, gradient_checkpointing=config.gradient_checkpointing)(
             config, key=shaped_rng_split(keys[0], config.num_layers)
         )
         transformer = LlamaTransformer(config, layers, GatedNorm.init(config, key=keys[1]))
@@ -324,40 +325,62 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
 
     def expert_shares(self, tokens: NamedArray) -> Any:
         """Return each expert's share of the choices of tokens (batch, position), of shape (layer, expert)."""
-        x, mask, found = self.embeddings.embed(tokens), AttentionMask.causal(), []
-        for layer in self.transformer.layers.blocks:
-            found.append(layer.shares(x, mask))
-            x = layer(x, mask)
-        return jnp.stack(found)
+        mask = AttentionMask.causal()
+
+        def advance(layer: GrugMoeLayer, x: NamedArray) -> tuple[NamedArray, Any]:
+            return layer(x, mask), hax.named(layer.shares(x, mask), layer.routed.router.Out)
+
+        _, found = self.transformer.layers.scan_via(advance)(self.embeddings.embed(tokens))
+        return found.array
+
+
+def _layers(model: Any) -> list[Any]:
+    """Return the layers; of scanned ones, a single layer whose arrays have an axis of layers in front."""
+    layers = model.transformer.layers
+    return [layers.stacked] if isinstance(layers, Stacked) else list(layers.blocks)
 
 
 def head_gates(model: Any) -> list[Any]:
-    """Return the gates of heads, one per layer."""
-    return [layer.attention.gate for layer in model.transformer.layers.blocks]
+    """Return the gates of heads, one per layer or all in one."""
+    return [layer.attention.gate for layer in _layers(model)]
 
 
 def routers(model: Any) -> list[Any]:
-    """Return the routers without their biases, one per layer."""
-    return [layer.routed.router for layer in model.transformer.layers.blocks]
+    """Return the routers without their biases, one per layer or all in one."""
+    return [layer.routed.router for layer in _layers(model)]
 
 
 def router_biases(model: Any) -> list[Any]:
-    """Return the routers' biases, one per layer."""
-    return [layer.routed.router_bias for layer in model.transformer.layers.blocks]
+    """Return the routers' biases, one per layer or all in one."""
+    return [layer.routed.router_bias for layer in _layers(model)]
+
+
+def _is_matrix(node: Any) -> bool:
+    return isinstance(node, (hnn.Linear, hnn.Embedding))
 
 
 def _drawn(model: GrugMoeModel, *, scale: float, key: Any) -> GrugMoeModel:
-    """Return `model` with every matrix drawn from a normal distribution truncated at 3, times `scale`."""
+    """Return `model` with every matrix drawn from a normal distribution truncated at 3, times `scale`.
 
-    def is_matrix(node: Any) -> bool:
-        return isinstance(node, (hnn.Linear, hnn.Embedding))
+    Each matrix of each layer has its own key, the same whether layers are scanned or not.
+    """
+    nodes, structure = jax.tree.flatten(model, is_leaf=_is_matrix)
+    layers, is_scanned = model.config.num_layers, model.config.scan_layers
+    in_layers = len(jax.tree.leaves(model.transformer.layers, is_leaf=_is_matrix))  # the first nodes of the model
+    each = in_layers if is_scanned else in_layers // layers
+    keys = jax.random.split(key, len(nodes) - in_layers + each * layers)
 
-    def drawn(node: Any, key: Any) -> Any:
-        weight = scale * hax.random.truncated_normal(key, node.weight.axes, -3, 3)
-        return dataclasses.replace(node, weight=weight)
+    def drawn(node: Any, number: int) -> Any:
+        if not is_scanned or number >= in_layers:
+            own = keys[number + (each * layers - in_layers)]
+            weight = hax.random.truncated_normal(own, node.weight.axes, -3, 3)
+        else:
+            axes = node.weight.axes
+            own = keys[number : each * layers : each]  # (layer,)
+            rows = jax.vmap(lambda own: hax.random.truncated_normal(own, axes[1:], -3, 3).array)(own)
+            weight = hax.named(rows, axes)
+        return dataclasses.replace(node, weight=scale * weight)
 
-    nodes, structure = jax.tree.flatten(model, is_leaf=is_matrix)
-    keys = jax.random.split(key, len(nodes))
-    changed = [drawn(node, own) if is_matrix(node) else node for node, own in zip(nodes, keys, strict=True)]
+    changed = [drawn(node, number) if _is_matrix(node) else node for number, node in enumerate(nodes)]
     whole: GrugMoeModel = jax.tree.unflatten(structure, changed)
     return whole

@@ -4,7 +4,8 @@ In a mixture, routers and the gates of heads use Adam as in Marin's experiments/
 norm AdamH would keep). A router's bias is set to the value found in the step instead of being optimized (`moe`).
 
 Both optimizers treat the first axis of an array with more than two as a stack of matrices, which is right for scanned layers.
-In our unrolled layers it is the axis of heads, so optimizers see matrices, unless a spec asks for slices.
+In unrolled layers it is the axis of heads, so optimizers see matrices, unless a spec asks for slices. Scanned experts have two
+such axes, which are shown as one.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_spars
     config = type("OneStep", bases, {})(
         **_constants(constants), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
     )
-    optimizer = config.build(1) if constants.constant_norm == "slice" else _shown_matrices(config.build(1))
+    optimizer = config.build(1)
+    if constants.constant_norm == "matrix":
+        optimizer = _shown_matrices(optimizer, joins_stacks=constants.name == "adamH")
     return _setting_router_biases(optimizer) if is_sparse else optimizer
 
 
@@ -124,34 +127,57 @@ def _constants(optimizer: OptimizerSpec) -> dict[str, float]:
     }
 
 
-def _shown_matrices(optimizer: Any) -> Any:
-    """Return `optimizer` acting on each linear layer's weight as a matrix (on experts' as a stack of matrices)."""
+def _shown_matrices(optimizer: Any, *, joins_stacks: bool) -> Any:
+    """Return `optimizer` acting on each linear layer's weight as a matrix, on those of experts and layers as a stack of them.
+
+    MuonH knows where it is within stacks by the names of their axes; for it, they are not joined.
+    """
+    shown = functools.partial(_as_matrices, joins_stacks=joins_stacks)
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        updates, state = optimizer.update(_as_matrices(gradients), state, _as_matrices(params), **more)
+        updates, state = optimizer.update(shown(gradients), state, shown(params), **more)
         return jax.tree.map(_in_shape_of, params, updates, is_leaf=_is_linear), state
 
-    return optax.GradientTransformationExtraArgs(lambda params: optimizer.init(_as_matrices(params)), update)
+    return optax.GradientTransformationExtraArgs(lambda params: optimizer.init(shown(params)), update)
 
 
 def _is_linear(node: Any) -> bool:
     return isinstance(node, hnn.Linear)
 
 
-def _as_matrices(tree: Any) -> Any:
-    return jax.tree.map(lambda node: _as_matrix(node) if _is_linear(node) else node, tree, is_leaf=_is_linear)
+def _as_matrices(tree: Any, *, joins_stacks: bool) -> Any:
+    def shown(node: Any) -> Any:
+        return _as_matrix(node, joins_stacks=joins_stacks) if _is_linear(node) else node
+
+    return jax.tree.map(shown, tree, is_leaf=_is_linear)
 
 
-def _as_matrix(layer: hnn.Linear) -> hnn.Linear:
-    """Return a layer with one input and one output axis; a single axis keeps its name, by which it is sharded.
+LAYER_AXIS = "layer"
+"""Levanter's name of the axis of scanned layers."""
+STACK_AXIS = "stack"
+"""Name, in an optimizer's state, of the axis over experts, or over layers and their experts."""
 
-    (Levanter's `flatten_linear_layers` renames every axis, after which each device would hold the whole state.)
+
+def _as_matrix(layer: hnn.Linear, *, joins_stacks: bool) -> hnn.Linear:
+    """Return a layer with one input and one output axis; axes of experts, and of layers and experts, become one.
+
+    A single axis keeps its name, by which it is sharded. (Levanter's `flatten_linear_layers` renames every axis, after which
+    each device would hold the whole state.)
     """
     weight, axes = layer.weight, {"In": layer.In, "Out": layer.Out}
     for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
         weight = weight.flatten_axes(axes[name], name)
         axes[name] = weight.resolve_axis(name)
+    if joins_stacks and (stack := _stack_axes(layer)):
+        weight = weight.flatten_axes(stack, STACK_AXIS)
     return dataclasses.replace(layer, weight=weight, **axes)
+
+
+def _stack_axes(layer: hnn.Linear) -> tuple[hax.Axis, ...]:
+    """Return the axes of a weight over experts, or over layers and experts; none for layers alone."""
+    own = {axis.name for axis in (*hax.axis.ensure_tuple(layer.In), *hax.axis.ensure_tuple(layer.Out))}
+    found = tuple(axis for axis in layer.weight.axes if axis.name not in own)
+    return found if any(axis.name != LAYER_AXIS for axis in found) else ()
 
 
 def _in_shape_of(layer: Any, changed: Any) -> Any:
@@ -161,6 +187,8 @@ def _in_shape_of(layer: Any, changed: Any) -> Any:
     weight, axes = changed.weight, {"In": layer.In, "Out": layer.Out}
     for name in [name for name in axes if not isinstance(axes[name], hax.Axis)]:
         weight = weight.unflatten_axis(name, axes[name])
+    if STACK_AXIS in {axis.name for axis in weight.axes}:
+        weight = weight.unflatten_axis(STACK_AXIS, _stack_axes(layer))
     return dataclasses.replace(changed, weight=weight.rearrange(layer.weight.axes), **axes)
 
 

@@ -1,4 +1,4 @@
-"""The compiled training step on Levanter's trainer, with optional recomputation."""
+"""The compiled training step on Levanter's trainer, and its state with scanned or unrolled layers."""
 
 from __future__ import annotations
 
@@ -12,31 +12,69 @@ import haliax as hax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from haliax.nn.scan import BlockSeq
+from haliax.nn.scan import BlockSeq, Stacked
 from levanter.models.lm_model import LmExample
 from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.train.levanter_config import model_config
-from marin_scaling.train.optimizer import optimizer_for_one_step, scheduled_rates
+from marin_scaling.train.levanter_config import built_model
+from marin_scaling.train.optimizer import STACK_AXIS, optimizer_for_one_step, scheduled_rates
 
 
-class RecomputedLayers(BlockSeq):  # type: ignore[misc]  # Haliax is untyped here
-    """A model's unrolled layers, of which only the inputs are stored."""
+def in_other_layout(tree: Any) -> Any:
+    """Return a model or training state with unrolled layers instead of scanned ones, or the reverse; the numbers are the same.
 
-    def fold(self, init: Any, *arguments: Any, **more: Any) -> Any:
-        """Return the output of the last layer for the input `init`."""
-        again = [eqx.filter_checkpoint(layer) for layer in self.blocks]
-        return BlockSeq(again, self.Block, self.gradient_checkpointing).fold(init, *arguments, **more)
+    >>> import haliax.nn as hnn
+    >>> layer, width = hax.Axis("layer", 3), hax.Axis("width", 2)
+    >>> stacked = Stacked.init(layer, hnn.Dropout)(hax.named(jnp.arange(3.0), layer))
+    >>> [float(block.pdrop) for block in in_other_layout(stacked).blocks]
+    [0.0, 1.0, 2.0]
+    """
+    return jax.tree.map(_other_layout, tree, is_leaf=_is_layers)
 
 
-def recomputing(model: Any) -> Any:
-    """Return `model` with layers that are recomputed, and with unchanged arrays and names."""
-    layers = model.transformer.layers
-    again = RecomputedLayers(layers.blocks, layers.Block, layers.gradient_checkpointing)
-    return eqx.tree_at(lambda whole: whole.transformer.layers, model, again)
+def unrolled(model: Any) -> Any:
+    """Return a model with unrolled layers, as weights are kept."""
+    return eqx.filter_jit(in_other_layout)(model) if isinstance(model.transformer.layers, Stacked) else model
+
+
+def _is_layers(node: Any) -> bool:
+    """Return True for the layers of a model, scanned or not; experts are stacked, too, but within layers."""
+    return isinstance(node, (BlockSeq, Stacked))
+
+
+def _other_layout(node: Any) -> Any:
+    if isinstance(node, Stacked):
+        apart = jax.tree.map(partial(_apart, layers=node.Block), node.stacked, is_leaf=_is_named)
+        return BlockSeq(list(dataclasses.replace(node, stacked=apart).unstacked()), node.Block, node.gradient_checkpointing)
+    if not isinstance(node, BlockSeq):
+        return node
+    stacked = jax.tree.map(partial(_joined, node.Block), *node.blocks, is_leaf=_is_named)
+    return Stacked(stacked, node.Block, node.gradient_checkpointing)
+
+
+def _is_named(node: Any) -> bool:
+    return isinstance(node, hax.NamedArray)
+
+
+def _apart(array: Any, *, layers: hax.Axis) -> Any:
+    """Return an array of scanned layers with an axis of layers, which an optimizer may have joined with that of experts."""
+    if not _is_named(array) or STACK_AXIS not in {axis.name for axis in array.axes}:
+        return array
+    experts = hax.Axis(STACK_AXIS, array.axis_size(STACK_AXIS) // layers.size)
+    return array.unflatten_axis(STACK_AXIS, (layers, experts))
+
+
+def _joined(layers: hax.Axis, *each: Any) -> Any:
+    """Return the arrays of unrolled layers as one, in the inverse of `_apart`."""
+    if not _is_named(each[0]):
+        return jnp.stack(each)
+    stacked = hax.stack(layers, each)
+    if STACK_AXIS not in {axis.name for axis in stacked.axes}:
+        return stacked
+    return stacked.flatten_axes((layers, stacked.resolve_axis(STACK_AXIS)), STACK_AXIS)
 
 
 _PROGRAMS: dict[tuple[Any, ...], Callable[..., Any]] = {}
@@ -64,12 +102,6 @@ def initial_state(trainer: Trainer, spec: RunSpec, optimizer: Any) -> TrainerSta
         return _shared("beginning", program, spec, trainer, optimizer)(key_model, key_training)
     build = hax.named_jit(partial(built_model, spec), axis_resources=trainer.parameter_axis_mapping)
     return hax.shard(begin(build(key=key_model), key=key_training), trainer.parameter_axis_mapping)
-
-
-def built_model(spec: RunSpec, *, key: Any) -> Any:
-    """Return the model of a spec with fresh parameters."""
-    model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
-    return recomputing(model) if spec.compute.recompute else model
 
 
 def _for_one_call() -> dict[str, Any]:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 
 def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Workplace, group: ProcessGroup = ALONE) -> None:
-    """Keep Levanter's trained `model` as that of `record`, replacing what an interrupted process may have left.
+    """Keep Levanter's trained `model`, unrolled, as that of `record`, replacing what an interrupted process may have left.
 
     Each process of the group writes its part in the run's working folder, which is then moved. `StorageError` if that fails;
     the run then resumes from its checkpoint.
     """
     from levanter.checkpoint import save_checkpoint
+
+    from marin_scaling.train.step import unrolled
 
     name = record.spec_digest[:DIRECTORY_DIGITS]
     unfinished, folder = place.work_root / "work" / name / "weights", weights_dir(name, place)
@@ -35,7 +37,7 @@ def keep_weights(model: Any, record: RunRecord, *, train_steps: int, place: Work
         if group.is_leader:
             shutil.rmtree(unfinished, ignore_errors=True)
         group.is_everywhere(True)  # no process may write into the folder now
-        save_checkpoint(model, step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
+        save_checkpoint(unrolled(model), step=train_steps, checkpoint_path=str(unfinished), is_temporary=False)
         if group.is_everywhere(True) and group.is_leader:
             replace_file(
                 unfinished / WEIGHTS_MARKER,
@@ -89,9 +91,10 @@ def load_weights(spec: RunSpec, folder: Path, *, axis_mapping: Any, mesh: Any) -
     import jax
     from levanter.checkpoint import load_checkpoint
 
-    from marin_scaling.train.step import built_model
+    from marin_scaling.train.levanter_config import built_model
+    from marin_scaling.train.step import unrolled
 
-    shapes = eqx.filter_eval_shape(lambda: built_model(spec, key=jax.random.PRNGKey(0)))
+    shapes = eqx.filter_eval_shape(lambda: unrolled(built_model(spec, key=jax.random.PRNGKey(0))))
     try:
         return load_checkpoint(shapes, str(folder), axis_mapping=axis_mapping, mesh=mesh)
     except Exception as error:  # whatever tensorstore and JAX raise for damaged files
