@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 from outside_factory import LOSS, RUN, TOKENS
@@ -9,6 +10,8 @@ from outside_factory import LOSS, RUN, TOKENS
 STEPS = 1000
 SEQUENCE, BATCH = 2000, round(TOKENS / STEPS / 2000)
 RULER = "-" * 100
+TIME = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+"""Time of each line of Megatron-LM, which names no zone."""
 
 
 def megatron_settings(*, run: str = "", steps: int = STEPS) -> list[str]:
@@ -25,7 +28,7 @@ def megatron_settings(*, run: str = "", steps: int = STEPS) -> list[str]:
     ]
 
 
-def megatron_step(step: int, loss: object, *, steps: int = STEPS, time: str = "2999-11-26 10:11:12") -> str:
+def megatron_step(step: int, loss: object, *, steps: int = STEPS, time: str = TIME) -> str:
     """A training line."""
     fields = {
         "consumed samples": f"{step * BATCH:12d}",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from marin_scaling.accelerators import Accelerator
 from marin_scaling.ladder.config import Compute, Hardware
-from marin_scaling.units import format_bytes
+from marin_scaling.printable import joined
+from marin_scaling.units import format_bytes, format_flops
 
 if TYPE_CHECKING:
     from marin_scaling.recipe.base import RungPlan
@@ -120,10 +122,13 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
     usable = USABLE_MEMORY * chip.memory_bytes * share
     needed = [training_memory_bytes(plan, compute, devices=devices) for plan in plans]
     too_large = tuple(plan for plan, size in zip(plans, needed, strict=True) if size > usable)
-    remedy = _remedy(too_large, compute, devices=devices, usable=usable) if too_large else ""
+    most = math.gcd(*(plan.batch_size for plan in plans))
+    remedy = _remedy(too_large, compute, devices=devices, most=most, usable=usable) if too_large else ""
     if too_large and share < 1 and not remedy.startswith("fits with"):
-        whole = _remedy(too_large, compute, devices=devices, usable=usable / share)
+        whole = _remedy(too_large, compute, devices=devices, most=most, usable=usable / share)
         remedy = f"on a whole {chip.kind} it {whole}" if whole else ""
+    if too_large and not remedy:
+        remedy = _without_the_largest(too_large, compute, devices=devices, most=most, usable=usable)
     return FitCheck(
         accelerator=chip,
         devices=devices,
@@ -134,15 +139,29 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
     )
 
 
-def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, usable: float) -> str:
-    """Return the mildest settings with which all steps fit, on as few devices as possible; empty if none do."""
-    most = max(devices, min(plan.batch_size for plan in plans))
+def _without_the_largest(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: int, usable: float) -> str:
+    """Return the runs that fit with no setting, the number of devices that batches allow, and what helps the others."""
+    apart = {plan: _remedy([plan], compute, devices=devices, most=most, usable=usable) for plan in plans}
+    hopeless, others = [plan for plan in plans if not apart[plan]], [plan for plan in plans if apart[plan]]
+    names = joined([f"{format_flops(plan.budget_flops)}/{plan.shape.hidden_dim}" for plan in hopeless], most=4)
+    batch = "" if most <= devices else f" on up to {most} devices, over which batches can be spread"
+    said = f"{names or 'all together'} {'fit' if len(hopeless) > 1 else 'fits'} with no setting{batch}"
+    rest = _remedy(others, compute, devices=devices, most=most, usable=usable) if others and hopeless else ""
+    return f"{said}; without {'them' if len(hopeless) > 1 else 'it'}, the ladder {rest}" if rest else said
+
+
+def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: int, usable: float) -> str:
+    """Return the mildest settings with which all steps fit, on as few devices as possible, at most a divisor of `most`.
+
+    Empty if none do.
+    """
     count = devices
-    while count <= most:
+    while count == devices or (count <= most and most % count == 0):
         for settings in (compute, *_milder(plans, compute, devices=count)):
             if all(training_memory_bytes(plan, settings, devices=count) <= usable for plan in plans):
                 changed = _changed(compute, settings)
-                return f"fits {f'on {count} devices ' * (count > devices)}{f'with {changed}' * bool(changed)}".strip()
+                where = f"on {count} devices (hardware.per_run) " * (count > devices)
+                return f"fits {where}{f'with {changed}' * bool(changed)}".strip()
         count *= 2
     return ""
 

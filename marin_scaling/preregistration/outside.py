@@ -204,9 +204,11 @@ def registrant_of(target: TargetFile, *, registry: Path, signer: str | None, on_
             why="A forecast must be made before its run.",
             fix="Correct planned_start, or forecast the next run.",
         )
-    if target.promise.due is not None and target.promise.due <= target.planned_start:
+    due = target.promise.due or (datetime.datetime.now(datetime.UTC) + USUAL_TERM).date()
+    if due <= target.planned_start:
+        usual = "" if target.promise.due else f", {USUAL_TERM.days} days from today,"
         raise StatementError(
-            f"promise.due of {target.name} is {target.promise.due}, and its planned_start {target.planned_start}.",
+            f"promise.due of {target.name} is {due}{usual} and its planned_start {target.planned_start}.",
             fix="Give the run the time that it takes: a later promise.due.",
         )
     principal = find_principal(signer)

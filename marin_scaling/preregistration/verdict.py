@@ -279,7 +279,7 @@ def _not_run(statement: Statement, *, where: str, at: datetime) -> Verdict:
         state, due = State.OVERDUE, statement.predicate["resolution"]["due"]
         sentence = f"overdue: {promised}, and its run was due at {due}; until it is there, it counts as missed"
     else:
-        state, sentence = State.PENDING, f"not run yet: {promised}; {where}"
+        state, sentence = State.PENDING, f"no outcome yet: {promised}; {where}"
     return verdict_of(statement, state=state, sentence=sentence, outcome=None)
 
 

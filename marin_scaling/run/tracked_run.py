@@ -34,6 +34,8 @@ class TrackedRun:
     planned_steps: int | None = None
     steps: Sequence[float] = field(default=(), repr=False)
     """All logged steps, rising, where the log has steps."""
+    stopped: Mapping[str, int] = field(default_factory=dict, repr=False)
+    """Rows of a table after the last number of a name, if it had one more often before."""
     first: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """First value of each name, where the log has steps."""
     history: Sequence[tuple[float, Mapping[str, Any]]] = field(default=(), repr=False)
@@ -43,6 +45,11 @@ class TrackedRun:
     def ended_at(self) -> datetime | None:
         """Time of the last row (UTC); None if the log has none."""
         return max(filter(None, (moment_in(self.metrics.get(key)) for key in _ROW_KEYS)), default=None)
+
+
+def is_nan(value: object) -> bool:
+    """Return True for a number that is none, also as text; trackers write it for a loss of a run that diverged."""
+    return str(value).strip().lower() in ("nan", "inf", "-inf", "infinity", "-infinity")
 
 
 Keep = Collection[str]

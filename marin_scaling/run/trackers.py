@@ -7,7 +7,9 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, NoReturn
 
 from marin_scaling.errors import RunTableError, UsageError, first_line
@@ -24,7 +26,7 @@ from marin_scaling.run.table_io import (
     table_ending,
 )
 from marin_scaling.run.text_logs import read_text_log
-from marin_scaling.run.tracked_run import START_KEYS, Keep, TrackedRun, kept_values, moment_in
+from marin_scaling.run.tracked_run import START_KEYS, Keep, TrackedRun, is_nan, kept_values, moment_in
 from marin_scaling.run.wandb_runs import offline_runs, online_runs
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
@@ -133,10 +135,18 @@ def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
 
 
 def _rows(raw: RawTable) -> list[dict[str, Any]]:
-    """Return the filled cells of each row, without the outer name under which JSON files keep all metrics."""
+    """Return the filled cells of each row, without the outer name under which JSON files keep all metrics.
+
+    A NaN is kept where a file distinguishes it from an empty cell, which Parquet does not.
+    """
     names = [_unwrapped(name) for name in raw.column_names()]
+    tells_nan = table_ending(Path(raw.name)) != ".parquet"
     return [
-        {name: value for name, value in zip(names, cells, strict=True) if not is_empty(value)}
+        {
+            name: value
+            for name, value in zip(names, cells, strict=True)
+            if not is_empty(value) or (tells_nan and value is not None and is_nan(value))
+        }
         for cells in raw.cells.itertuples(index=False, name=None)
     ]
 
@@ -173,11 +183,15 @@ def _of_table(raw: RawTable, path: Path, keep: Keep = ()) -> list[TrackedRun]:
             config={},
             metrics=row,
             state=str(row.get(status, "")),
+            project=str(row.get("project", "")),
             kind=_kind_of(path),
             is_named=bool(name),
         )
         for name, place, where, row in zip(names, places, raw.places, rows, strict=True)
     ]
+
+
+TABLE_KINDS = ("json", "csv")
 
 
 def _kind_of(path: Path) -> str:
@@ -208,9 +222,10 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
     last, last_steps, first = dict[str, Any](), dict[str, float](), dict[str, Any]()
     ordered = sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0])
     for at, row in ordered:
-        last |= row
-        first = {**row, **first}
-        last_steps |= dict.fromkeys(row, at)
+        numbers = {key: value for key, value in row.items() if not is_nan(value)}
+        last |= {**{key: value for key, value in row.items() if key not in last}, **numbers}
+        first = {**numbers, **first}
+        last_steps |= dict.fromkeys(numbers, at)
     return TrackedRun(
         name=name,
         source=str(path),
@@ -219,12 +234,31 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
         state=next((str(last[key]) for key in ("status", "state", *aliases_of(COLUMNS["status"])) if key in last), ""),
         started_at=min(filter(None, (moment_in(row.get(key)) for row in rows for key in START_KEYS)), default=None),
         last_steps=last_steps,
+        project=str(last.get("project", "")),
+        stopped=_stopped([row for _, row in ordered], last),
         kind=_kind_of(path),
         is_named=is_named,
         history=[(number_in(row.get(step)) or 0.0, kept_values(row, keep)) for row in rows] if keep else (),
         steps=_in_order(at for at, _ in ordered),
         first=first,
     )
+
+
+def _stopped(rows: Sequence[Mapping[str, Any]], names: Collection[str]) -> dict[str, int]:
+    """Return for each name that stopped the number of rows after its last number.
+
+    It stopped if these are as many as the rows from one number to the next, and one more if they are empty and not NaN.
+    """
+    found = {}
+    for name in names:
+        filled = [number for number, row in enumerate(rows) if name in row and not is_nan(row[name])]
+        if not filled:
+            continue
+        after = rows[filled[-1] + 1 :]
+        usual = median(later - earlier for earlier, later in pairwise(filled)) if len(filled) > 1 else len(rows)
+        if after and len(after) >= usual + (not any(name in row for row in after)):
+            found[name] = len(after)
+    return found
 
 
 def _in_order(steps: Iterable[float]) -> list[float]:

@@ -12,6 +12,7 @@ from made_once import made_once
 from outside_factory import LOSS, PRINCIPAL, RUN, register_outside
 from text_log_factory import (
     RULER,
+    TIME,
     maxtext_log,
     megatron_evaluation,
     megatron_log,
@@ -101,7 +102,7 @@ FORGERIES: dict[str, tuple[Callable[[], list[str]], type[MarinScalingError], str
         RunTableError,
         "step 1000",
     ),
-    "a run begun before": (lambda: replaced("2999-", "2020-"), VerificationError, "2020"),
+    "a run begun before": (lambda: replaced(TIME[:5], "2020-"), VerificationError, "2020"),
     "half of the tokens": (
         lambda: replaced("seq_length ...................................... 2000", "seq_length .... 1000"),
         VerificationError,

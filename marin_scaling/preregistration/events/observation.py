@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
@@ -122,6 +122,7 @@ def observe(
     """
     from marin_scaling.run.text_logs import TEXT_KINDS
     from marin_scaling.run.tracked_run import LoggedValues
+    from marin_scaling.run.trackers import TABLE_KINDS
 
     outcome = target["outcome"]
     runs = runs_in_logs(outcome, restarts, logs, curves=curve_keys(target, curves))
@@ -145,9 +146,10 @@ def observe(
     faults = [*_differences(found, target, statement), *_faults_of_restarts(found, restarts)]
     faults += [fault for fault in _faults_of_source(runs, target, statement) if fault not in faults]
     if not ends and not diverged:
-        faults.append(f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g}")
-    if ends and not diverged and found["value"] is None and run.kind in TEXT_KINDS:
+        faults.append(_stopped(key, run))
+    if ends and not diverged and found["value"] is None and run.kind in (*TEXT_KINDS, *TABLE_KINDS):
         faults.append(f"{key} ends with {values.exact[key]}")
+    faults += _future(found, datetime.now(UTC))
     if diverged and found["value"] is not None:
         faults.append(
             f"{key} ends with {found['value']:g}, inside the forecast's 98 % interval or below, so the run did not diverge"
@@ -156,7 +158,8 @@ def observe(
         raise VerificationError(
             tuple(f"{run.source}: {fault}." for fault in faults),
             why="An outcome is the last value of the named key in the log of the promised run, once that has finished.",
-            fix="Name the log of that run when it has finished: --log PATH. If it diverged, add --diverged.",
+            fix="Name the log of that run, once it has finished: --log PATH. If its loss ends as NaN, or above the forecast, "
+            "because it diverged, add --diverged.",
         )
     return found
 
@@ -416,10 +419,27 @@ def _last_step(run: TrackedRun) -> float:
     return max(run.last_steps.values(), default=0.0)
 
 
+def _stopped(key: str, run: TrackedRun) -> str:
+    """Return where the log has the key last."""
+    said = f"{key} was logged last at step {run.last_steps[key]:g} of {_last_step(run):g}"
+    return f"{said}; {counted(run.stopped[key], 'row')} after it have no number for it" if key in run.stopped else said
+
+
+_ZONES_APART = timedelta(days=1)  # text logs name no time zone
+
+
+def _future(found: Mapping[str, Any], read_at: datetime) -> Iterator[str]:
+    """Yield times of the log that lie after its reading, which are no proof that the run began after the forecast."""
+    for what, key in (("began", "started_at"), ("ended", "ended_at")):
+        moment = found.get(key)
+        if moment is not None and parse_moment(moment) > read_at + _ZONES_APART:
+            yield f"the run {what} at {moment}, after it was read at {moment_text(read_at)}"
+
+
 def _ends_with(key: str, run: TrackedRun) -> bool:
     """Return True if the log has the key at its end, or does not say when it was logged."""
     end = _last_step(run)
-    return run.last_steps.get(key, end) >= (1 - MOST_TOLERANCE) * end
+    return key not in run.stopped and run.last_steps.get(key, end) >= (1 - MOST_TOLERANCE) * end
 
 
 def _differences(found: Mapping[str, Any], target: Mapping[str, Any], statement: Statement) -> Iterator[str]:
@@ -536,7 +556,7 @@ def _require_promised(
         _refuse(where, f"{document['by']} is neither its registrant nor its resolver")
     if read_at < statement.created_at:
         _refuse(where, f"it was read at {document['read_at']}, before the statement was made")
-    for fault in _differences(document, target, statement):
+    for fault in (*_differences(document, target, statement), *_future(document, read_at)):
         _refuse(where, fault)
 
 

@@ -1,5 +1,6 @@
 """What does not fit into the memory of an accelerator is refused before it is booked."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,31 @@ def test_a_model_too_large_for_any_setting_needs_more_devices() -> None:
     assert check_fit(
         [plan], Compute.model_validate(named), Hardware.model_validate({"per_run": {"tpu_slice": rows["v5p"]}})
     ).fits
+
+
+def test_no_more_devices_are_named_than_batches_can_be_spread_over() -> None:
+    """A small batch of another run of the ladder limits them."""
+    plan = find_recipe("delphi").plan(budget_flops=1e23, hidden_dim=5120)
+    small = find_recipe("delphi").plan(budget_flops=3e18, hidden_dim=512)
+    chip = Hardware.model_validate(ONE_CHIP)
+    few = replace(small, batch_size=2)
+    assert int(check_fit([plan], Compute(), chip).remedy.split()[2]) > 2
+    said = check_fit([plan, few], Compute(), chip).remedy
+    assert said.startswith(f"{plan.budget_flops:.0e}/5120".replace("+", ""))
+    assert "up to 2 devices" in said
+
+
+def test_the_run_that_no_setting_helps_is_named_and_what_helps_the_others() -> None:
+    """Without it, the advice holds."""
+    large = find_recipe("delphi").plan(budget_flops=1e23, hidden_dim=5120)
+    others = [find_recipe("delphi").plan(budget_flops=2e20, hidden_dim=width) for width in (1536, 2048)]
+    chip = Hardware.model_validate({"accelerator": "h100", "per_run": {"gpus": 8}})
+    plans = [replace(each, batch_size=8) for each in (large, *others)]
+    remedy = check_fit(plans, Compute(), chip).remedy
+    assert remedy.startswith("1e23/5120 fits with no setting")
+    advice = remedy.partition("the ladder fits with ")[2]
+    named = dict(word.removeprefix("compute.").split(": ") for word in advice.split(", "))
+    assert check_fit(plans[1:], Compute.model_validate(named), chip).fits
 
 
 def test_a_larger_memory_holds_more() -> None:

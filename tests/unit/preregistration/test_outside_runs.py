@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -273,6 +274,45 @@ def test_a_divergence_that_the_log_shows_by_silence_has_to_be_stated(in_json: Pa
     with pytest.raises(VerificationError, match="did not diverge"):
         record(in_json, history(row(5, 4.0), row(10, LOSS)), diverged=True)
     assert record(in_json, history(row(5, 4.0), row(10, None)), diverged=True).state is State.MISSED
+
+
+@pytest.mark.parametrize("end", [["nan"], ["NaN", "nan"], ["", ""], ["inf"]], ids=str)
+def test_a_loss_that_is_no_number_in_the_last_rows_is_no_outcome(folder: Path, root: Path, end: list[str]) -> None:
+    """However few these rows are; the run may be stated to have diverged."""
+    values = [*np.linspace(4.0, LOSS, 198), *end]
+    rows = [f"{RUN},{step},{value},{TOKENS * step / len(values)}" for step, value in enumerate(values, start=1)]
+    log = root / "log.csv"
+    log.write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
+    with pytest.raises(VerificationError, match="--diverged"):
+        record(folder, log)
+    assert record(folder, log, diverged=True).state is State.MISSED
+
+
+def test_a_loss_that_is_logged_every_tenth_step_may_end_some_rows_before_the_last(folder: Path, root: Path) -> None:
+    """Empty cells between its values say nothing."""
+    rows = [f"{RUN},{step},{LOSS if step % 10 == 0 else ''},{TOKENS * step / 2005}" for step in range(1, 2006)]
+    log = root / "log.csv"
+    log.write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
+    assert record(folder, log).outcome["value"] == pytest.approx(LOSS)
+
+
+def test_a_log_from_the_future_is_refused(in_json: Path) -> None:
+    """Its times are no proof that the run began after the forecast."""
+    later = (datetime.now(UTC) + timedelta(days=20)).isoformat()
+    with pytest.raises(VerificationError, match="after it was read"):
+        record(in_json, history(row(5, 4.0, timestamp=later), row(10, LOSS, timestamp=later)))
+
+
+def test_a_table_that_names_another_project_is_refused(in_json: Path) -> None:
+    with pytest.raises(VerificationError, match="project other"):
+        record(in_json, history(row(5, 4.0, project="other"), row(10, LOSS, project="other")))
+
+
+def test_a_run_that_is_to_begin_after_its_due_day_is_refused(root: Path) -> None:
+    """Also where the day is the usual one."""
+    write_files(root, planned_start=(datetime.now(UTC) + timedelta(days=300)).date())
+    with pytest.raises(StatementError, match=r"promise\.due"):
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=lambda _: None)
 
 
 def test_a_run_with_a_known_outcome_is_not_forecast_by_anyone(folder: Path, root: Path) -> None:
