@@ -18,7 +18,7 @@ STARTERS = {
     "preregistration/signing/keys.py",
     "publish/build.py",
     "train/launcher.py",
-    "train/ray_node.py",
+    "train/ray_pool.py",
 }
 """The modules that start a program; git.py alone starts git."""
 

@@ -28,7 +28,7 @@ OWN_READERS = {
     "untrusted_files.py": "the reader itself",
     "run/table_io.py": "the content of a compressed table, in memory",
     "run/curves.py": "a curve under way on this machine",
-    "train/ray_node.py": "a log of this machine",
+    "train/ray_pool.py": "a log of this machine",
     "train/launcher.py": "a log of this machine",
     "train/checkpoints.py": "checkpoints of this machine",
     "train/compiled_programs.py": "compiled programs of this machine",
