@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from marin_scaling.fitting.all_runs_frontier import FrontierPosterior, fit_frontier_posterior
 from marin_scaling.fitting.allocation import allocation_through, follows_one_ratio
 from marin_scaling.fitting.coupled_law import KAPPA, SHARE, SIGMA, TAU, CoupledLaws, Prior, laws_of
+from marin_scaling.fitting.frontier import FrontierPosterior, fit_frontier_posterior
 from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets
 from marin_scaling.fitting.optima import BowlShape, DrawnPoints, all_runs_drawn, loss_rises, size_column
 from marin_scaling.fitting.posterior import (

@@ -9,8 +9,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from marin_scaling.fitting.all_runs_frontier import FrontierPosterior
 from marin_scaling.fitting.coupled_law import SLOPES
+from marin_scaling.fitting.frontier import FrontierPosterior
 from marin_scaling.fitting.law import LossDraws, Targets
 from marin_scaling.fitting.posterior import UPWARD, Places, SurfacePosterior, places_of
 from marin_scaling.laws import Array
