@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,10 @@ def ladder(
     stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; rerun to resume."),
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the weights, for marin-scale export."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and their cost; train nothing."),
-    as_json: bool = typer.Option(False, "--json", help="With --dry-run, print only JSON."),
+    topology: str | None = typer.Option(
+        None, "--compile-for", metavar="TPU", help="Compile for a TPU slice that is not here (v5p:2x2x4); train nothing."
+    ),
+    as_json: bool = typer.Option(False, "--json", help="With --dry-run or --compile-for, print only JSON."),
 ) -> None:
     """Train a ladder's rungs into runs/, here or on Ray.
 
@@ -44,8 +48,15 @@ def ladder(
     from marin_scaling.train.session import load_ladder
 
     loaded = load_ladder(ladder_path)
-    if as_json and not dry_run:
-        raise UsageError("--json needs --dry-run.", fix=f"Use marin-scale ladder {ladder_path} --dry-run --json")
+    if dry_run and topology is not None:
+        raise UsageError("--dry-run and --compile-for exclude each other.", fix="Give one of them; --dry-run takes a second.")
+    if as_json and not dry_run and topology is None:
+        raise UsageError(
+            "--json needs --dry-run or --compile-for.", fix=f"Use marin-scale ladder {ladder_path} --dry-run --json"
+        )
+    if topology is not None:
+        _compile(loaded, topology, only, as_json=as_json)
+        return
     if dry_run:
         _print_plan(loaded, only, as_json=as_json)
         return
@@ -87,6 +98,18 @@ def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> N
     else:
         typer.echo("\n".join([ladder_table(planned), *(wrapped(finding.line) for finding in of_data)]))
     if any(finding.severity is Severity.ERROR for finding in plan_findings(planned)):
+        raise typer.Exit(1)
+
+
+def _compile(loaded: TrainableLadder, topology: str, only: list[str], *, as_json: bool) -> None:
+    compiled = loaded.compile_for(topology, only=only, on_message=partial(typer.echo, err=True))
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(compiled.document), nl=False)
+    else:
+        typer.echo(repr(compiled))
+    if not compiled.fits:
         raise typer.Exit(1)
 
 

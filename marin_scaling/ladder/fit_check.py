@@ -157,16 +157,16 @@ def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: 
     """
     count = devices
     while count == devices or (count <= most and most % count == 0):
-        for settings in (compute, *_milder(plans, compute, devices=count)):
+        for settings in (compute, *milder(plans, compute, devices=count)):
             if all(training_memory_bytes(plan, settings, devices=count) <= usable for plan in plans):
-                changed = _changed(compute, settings)
+                changed = changed_settings(compute, settings)
                 where = f"on {count} devices (hardware.per_run) " * (count > devices)
                 return f"fits {where}{f'with {changed}' * bool(changed)}".strip()
         count *= 2
     return ""
 
 
-def _milder(plans: Sequence[RungPlan], compute: Compute, *, devices: int) -> Iterator[Compute]:
+def milder(plans: Sequence[RungPlan], compute: Compute, *, devices: int) -> Iterator[Compute]:
     """Yield settings that store less and less: flash attention, recomputation, fewer sequences at once."""
     settings = compute
     for change in ({"attention": "flash"}, {"recompute": True}):
@@ -179,7 +179,8 @@ def _milder(plans: Sequence[RungPlan], compute: Compute, *, devices: int) -> Ite
         yield settings.model_copy(update={"sequences_at_a_time": at_once})
 
 
-def _changed(before: Compute, after: Compute) -> str:
+def changed_settings(before: Compute, after: Compute) -> str:
+    """Return the keys of a ladder file that differ, with their new values."""
     values = [(name, getattr(after, name)) for name in Compute.model_fields if getattr(before, name) != getattr(after, name)]
     return ", ".join(f"compute.{name}: {str(value).lower()}" for name, value in values)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from marin_scaling.ladder.config import Hardware, LadderFile
     from marin_scaling.run.paths import Workplace
     from marin_scaling.run.spec import RunSpec
+    from marin_scaling.train.compile_for import CompiledLadder
     from marin_scaling.train.launcher import Pool, TrainingTime
 
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that are reported anyway
@@ -84,6 +85,19 @@ class TrainableLadder(LoadedLadder):
         except TimeIsUp:
             return replace(trained, stopped=True)
         return replace(trained, diverged=tuple(_diverged(specs, planned.runs_dir.parent)))
+
+    def compile_for(
+        self, topology: str, *, only: Sequence[str] = (), on_message: Callable[[str], object] = print
+    ) -> CompiledLadder:
+        """Compile the training step and the evaluation of each shape for a TPU slice such as v5p:2x2x4, without a TPU.
+
+        The result has `frame`, `fits` and `findings`. `only` names budgets (BUDGET or BUDGET/WIDTH), or `target`. A shape takes
+        minutes of one core; compiled shapes are cached. `UsageError` for an unknown slice or a batch that its devices cannot
+        share; `MissingExtra` without the extra `tpu`.
+        """
+        from marin_scaling.train.compile_for import compile_for
+
+        return compile_for(self, topology, only=only, place=workplace(), on_message=on_message)
 
     def status(self) -> tuple[list[RunState], str | None]:
         """Return the state of every run, and the reason if only begun runs are listed, else None."""

@@ -193,10 +193,18 @@ def compile_evaluation(
     It uses the precision and devices of training. The last token of a window has no next token.
     """
     leaves, rebuild = flattened(model)
+    program = jax.jit(evaluation_function(trainer, spec, rebuild, windows=windows))
+    shared = _shared("evaluation", program, spec, trainer, windows, spec.evaluation.seq_len)
+    return lambda tokens, counts: float(shared(leaves, tokens, counts))
+
+
+def evaluation_function(
+    trainer: Trainer, spec: RunSpec, rebuild: Callable[[list[Any]], Any], *, windows: int
+) -> Callable[..., Any]:
+    """Return the function to compile: (arrays of the model, tokens, counts) to the mean loss of the windows that count."""
     seq_len = spec.evaluation.seq_len
     axes = (hax.Axis("batch", windows), hax.Axis("position", seq_len))
 
-    @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any, counts: Any) -> Any:
         weights = _next_token_weights(windows, seq_len) * counts[:, None]
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(weights, axes))
@@ -204,8 +212,7 @@ def compile_evaluation(
             model = trainer.mp.cast_to_compute(rebuild(leaves))
             return model.compute_next_token_loss(hax.shard(example), key=None, logsumexp_weight=0.0).scalar()
 
-    shared = _shared("evaluation", program, spec, trainer, windows, seq_len)
-    return lambda tokens, counts: float(shared(leaves, tokens, counts))
+    return program
 
 
 def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:
@@ -226,8 +233,8 @@ def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArra
 
 
 def flattened(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Return the arrays of a tree as a list, and the inverse function."""
-    arrays, static = eqx.partition(tree, eqx.is_array)
+    """Return the arrays of a tree, or their descriptions, as a list, and the inverse function."""
+    arrays, static = eqx.partition(tree, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct))
     leaves, structure = jax.tree.flatten(arrays)
     return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)
 

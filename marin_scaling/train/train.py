@@ -162,7 +162,7 @@ def training_batches(spec: RunSpec, train: Tokens, *, first_step: int, trainer: 
     """
     starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.epochs)
     offsets = np.arange(spec.model.seq_len)  # (position,)
-    spread = None if trainer is None or trainer.device_mesh.size == 1 else _sharding_of_batches(spec, trainer)
+    spread = None if trainer is None or trainer.device_mesh.size == 1 else sharding_of_batches(spec, trainer)
     for step in range(first_step, spec.train_steps):
         batch_starts = starts[step * spec.batch_size : (step + 1) * spec.batch_size]  # (batch,)
 
@@ -174,7 +174,8 @@ def training_batches(spec: RunSpec, train: Tokens, *, first_step: int, trainer: 
         yield rows() if spread is None else jax.make_array_from_callback(shape, spread, rows)
 
 
-def _sharding_of_batches(spec: RunSpec, trainer: Trainer) -> NamedSharding:
+def sharding_of_batches(spec: RunSpec, trainer: Trainer) -> NamedSharding:
+    """Return how tokens (batch, position) are spread over the trainer's devices."""
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
     return NamedSharding(trainer.device_mesh, pspec_for_axis(axes, trainer.compute_axis_mapping))
 
@@ -358,7 +359,7 @@ def _next_time(began: float) -> float:
 
 def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
     """Return bits per byte of each held-out set: loss over all tokens but the first of each window, per byte of their text."""
-    at_once = _windows_at_once(spec, devices=trainer.device_mesh.size)
+    at_once = windows_at_once(spec, devices=trainer.device_mesh.size)
     program = compile_evaluation(trainer, model, spec, windows=at_once)
     return {
         name: _total_nats(program, windows, at_once=at_once) / math.log(2) / _scored_bytes(corpus, windows)
@@ -387,7 +388,7 @@ def _scored_bytes(corpus: TokenCorpus, windows: NDArray[np.int32]) -> int:
     return int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64))
 
 
-def _windows_at_once(spec: RunSpec, *, devices: int) -> int:
+def windows_at_once(spec: RunSpec, *, devices: int) -> int:
     """Return the number of windows per evaluation batch, a multiple of the devices, limited as in training."""
     wanted = (spec.compute.sequences_at_a_time or _EVALUATION_BATCH_WINDOWS) * devices
     return -(-min(wanted, _EVALUATION_BATCH_WINDOWS) // devices) * devices

@@ -17,6 +17,7 @@ STARTERS = {
     "git.py",
     "preregistration/signing/keys.py",
     "publish/build.py",
+    "train/compile_for.py",
     "train/launcher.py",
     "train/ray_pool.py",
 }

@@ -29,6 +29,7 @@ OWN_READERS = {
     "run/table_io.py": "the content of a compressed table, in memory",
     "run/curves.py": "a curve under way on this machine",
     "train/ray_pool.py": "a log of this machine",
+    "train/compile_for.py": "a log of this machine",
     "train/launcher.py": "a log of this machine",
     "train/checkpoints.py": "checkpoints of this machine",
     "train/compiled_programs.py": "compiled programs of this machine",

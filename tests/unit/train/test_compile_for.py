@@ -1,0 +1,108 @@
+"""Training steps of tiny ladders, compiled for TPU slices that are not here."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from command_line import assert_refused, marin_scale
+
+from marin_scaling.errors import UsageError
+from marin_scaling.train.compile_for import CompiledLadder, described_slice
+from marin_scaling.train.session import load_ladder
+
+LADDER = """\
+name: tiny
+recipe: quickstart
+rungs:
+  - {budget_flops: 1e10, hidden_dims: [8]}
+  - {budget_flops: 2e10, hidden_dims: [8]}
+target: {budget_flops: 1e11}
+evaluation: {windows: 64}
+"""
+LARGE = "{name: large, base: quickstart, constants: {batch_size: 16000}}"
+
+is_here = all(importlib.util.find_spec(module) for module in ("levanter", "libtpu"))
+compiles = pytest.mark.skipif(not is_here, reason="the train and tpu extras are not installed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a ladder file, and the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(LADDER)
+    return tmp_path
+
+
+def compiled(*only: str, slice_name: str = "v5p:2x2x1") -> tuple[CompiledLadder, list[object]]:
+    """The compiled ladder, and what was told on the way."""
+    told: list[object] = []
+    return load_ladder("tiny.yaml").compile_for(slice_name, only=only, on_message=told.append), told
+
+
+@pytest.mark.train
+@compiles
+def test_runs_of_one_shape_are_compiled_once_and_then_cached(folder: Path) -> None:
+    """XLA counts the FLOPs of plain attention as the plan does, up to what is no matrix product."""
+    first, told = compiled("1e10", "2e10")
+    [shape] = first.shapes
+    assert (shape.runs, len(told)) == (("1e10/8", "2e10/8"), 1)
+    assert 0 < shape.needed_bytes < shape.available_bytes == 95e9
+    assert first.fits
+    assert shape.xla_flops == pytest.approx(shape.counted_flops, rel=0.3)
+    assert list(first.frame["runs"]) == [["1e10/8", "2e10/8"]]
+    again, told = compiled("1e10", "2e10")
+    assert (again, told) == (first, [])
+
+
+@pytest.mark.train
+@compiles
+def test_a_mixture_is_compiled_for_several_hosts(folder: Path) -> None:
+    (folder / "tiny.yaml").write_text(LADDER.replace("quickstart", "quickstart-moe"))
+    found, _ = compiled("1e10", slice_name="v5p:2x2x2")
+    assert found.slice.devices == 8
+    assert found.fits
+
+
+@pytest.mark.train
+@compiles
+def test_a_step_that_xla_refuses_does_not_fit(folder: Path) -> None:
+    """Both numbers and settings are named, and the exit status is 1."""
+    (folder / "large.yaml").write_text(LARGE)
+    wider = LADDER.replace("quickstart", "large.yaml").replace("[8]", "[128]")
+    (folder / "tiny.yaml").write_text(wider.replace("e10", "e14").replace("1e11", "1e16"))
+    done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5e:1x1", "--only", "1e14", cwd=folder)
+    [shape] = compiled("1e14", slice_name="v5e:1x1")[0].shapes
+    assert done.returncode == 1
+    assert shape.needed_bytes > shape.available_bytes > 15e9
+    for fact in (f"{shape.needed_bytes / 1e9:.4g} GB", f"{shape.available_bytes / 1e9:.4g} GB", "compute."):
+        assert fact in done.stdout
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="the tpu extra is installed")
+@pytest.mark.skipif(importlib.util.find_spec("levanter") is None, reason="the train extra is not installed")
+def test_the_missing_extra_is_named(folder: Path) -> None:
+    assert_refused(marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:2x2x1", cwd=folder), '"tpu" extra')
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "memory"), [("v4:2x2x4", 16, 32e9), ("tpu7x:2x2x1", 8, 96e9), ("v6e:1x1", 1, 32e9)]
+)
+def test_devices_of_a_slice_are_those_that_jax_names(name: str, devices: int, memory: float) -> None:
+    """A chip of v4 is one device, and a chip of TPU7x is two with half of its memory."""
+    found = described_slice(name)
+    assert (found.devices, found.memory_bytes) == (devices, memory)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "v5p", "h100", "h100:2x2", "v5p:3x1", "v5p:2x2", "v5p:2x0x2", "v5e:3x2", ":2x2", "v5p:2x2x2x2"]
+)
+def test_other_names_are_refused_with_the_forms(name: str) -> None:
+    with pytest.raises(UsageError, match="v5p:2x2x4") as refused:
+        described_slice(name)
+    assert "v5e:2x2" in str(refused.value)
+
+
+def test_what_the_devices_cannot_share_is_refused(folder: Path) -> None:
+    """A batch of 16, and a width of 8, over 64 devices."""
+    done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:4x4x4", "--only", "1e10", cwd=folder)
+    assert_refused(done, "a batch of 16", "a width of 8", "64 devices")
