@@ -149,7 +149,7 @@ class CompiledLadder:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The same numbers as a JSON document, with findings."""
+        """JSON document of slice, shapes and findings."""
         about = {"slice": self.slice.name, "devices": self.slice.devices, "memory_bytes": self.slice.memory_bytes}
         return {**about, "shapes": self._rows(), "findings": [vars(finding) for finding in self.findings]}
 
