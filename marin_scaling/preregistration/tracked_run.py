@@ -12,7 +12,7 @@ from marin_scaling.forecast.loss_curve import curve_from_ladder, losses_at_fract
 from marin_scaling.forecast.tracking import EarlierForecast, FollowedCurve, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names, restarts_of
-from marin_scaling.preregistration.events.observation import curve_keys, joined_run, places_of, require_source, runs_in_logs
+from marin_scaling.preregistration.events.observation import curve_keys, places_of, require_source, runs_in_logs
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.register import Registration, answering_spec, is_outside_run
@@ -24,6 +24,7 @@ from marin_scaling.run.paths import RUNS_DIR, workplace
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import read_run_table
+from marin_scaling.run.tracked_run import joined_run
 from marin_scaling.untrusted_files import is_present
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 from marin_scaling.run.columns import spelled
@@ -45,6 +47,45 @@ class TrackedRun:
     def ended_at(self) -> datetime | None:
         """Time of the last row (UTC); None if the log has none."""
         return max(filter(None, (moment_in(self.metrics.get(key)) for key in _ROW_KEYS)), default=None)
+
+
+def joined_run(runs: Sequence[TrackedRun]) -> TrackedRun:
+    """Return one run of the logs of its restarts."""
+    return reduce(_continued, runs)
+
+
+def start_of(run: TrackedRun) -> float:
+    """Return the Unix time at which a run of a tracker began; 0 if that is not known."""
+    return run.started_at.timestamp() if run.id and run.started_at else 0.0
+
+
+def with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
+    """Return the last of the restarts of a run, in their order, with the values of all and the first start."""
+    return replace(
+        runs[-1],
+        started_at=runs[0].started_at,
+        config={key: value for run in runs for key, value in run.config.items()},
+        metrics={key: value for run in runs for key, value in run.metrics.items()},
+        last_steps={key: step for run in runs for key, step in run.last_steps.items()},
+        history=[row for run in runs for row in run.history],
+        steps=sorted({step for run in runs for step in run.steps}),
+        first={key: value for run in reversed(runs) for key, value in run.first.items()},
+    )
+
+
+def _continued(before: TrackedRun, after: TrackedRun) -> TrackedRun:
+    """Return a run with its restart under another id; the earlier log counts up to the first step of the later one."""
+    cut = after.steps[0] if after.steps else -math.inf
+    kept = {key: step for key, step in before.last_steps.items() if step < cut}
+    return replace(
+        after,
+        started_at=before.started_at,
+        project=after.project if before.project else "",
+        is_named=before.is_named and after.is_named,
+        metrics={**{key: before.metrics[key] for key in kept}, **after.metrics},
+        last_steps={**kept, **after.last_steps},
+        history=[*(row for row in before.history if row[0] < cut), *after.history],
+    )
 
 
 def is_nan(value: object) -> bool:

@@ -32,10 +32,9 @@ from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.files import replace_file
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.train.compile_for import DescribedSlice, described_slice
-from marin_scaling.train.levanter_config import trainer_config
+from marin_scaling.train.levanter_config import built_model, trainer_config
 from marin_scaling.train.optimizer import initial_optimizer
 from marin_scaling.train.step import (
-    built_model,
     evaluation_function,
     flattened,
     language_model_loss,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -121,7 +120,7 @@ def observe(
     `VerificationError` lists every way in which the log is not that of the run that `target` names.
     """
     from marin_scaling.run.text_logs import TEXT_KINDS
-    from marin_scaling.run.tracked_run import LoggedValues
+    from marin_scaling.run.tracked_run import LoggedValues, joined_run
     from marin_scaling.run.trackers import TABLE_KINDS
 
     outcome = target["outcome"]
@@ -203,16 +202,13 @@ def runs_in_logs(
     return [_named_run(each, runs, where=joined(logs)) for each in ids]
 
 
-def joined_run(runs: Sequence[TrackedRun]) -> TrackedRun:
-    """Return one run of the logs of its restarts."""
-    return reduce(_continued, runs)
-
-
 def _named_run(name: str, runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
     """Return the one run with this id, or else name, with all its restarts under one id."""
+    from marin_scaling.run.tracked_run import start_of, with_restarts
+
     found = [run for run in runs if run.id == name] or [run for run in runs if run.name == name]
-    if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(_start_of, found))):
-        return _with_restarts(sorted(found, key=_start_of))
+    if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(start_of, found))):
+        return with_restarts(sorted(found, key=start_of))
     raise _another_run(runs, where=where, wanted=name, count=f"{len(found)} runs" if found else "no run")
 
 
@@ -273,39 +269,6 @@ def _faults_of_source(runs: Sequence[TrackedRun], target: Mapping[str, Any], sta
         yield from _early_start(_text_of(run.started_at), statement)
         if run.kind != target["outcome"]["tracker"]:
             yield f"the log is of the kind {run.kind}, and the tracker {target['outcome']['tracker']} was promised"
-
-
-def _start_of(run: TrackedRun) -> float:
-    return run.started_at.timestamp() if run.id and run.started_at else 0.0
-
-
-def _with_restarts(runs: Sequence[TrackedRun]) -> TrackedRun:
-    """Return the last of the restarts of a run, in their order, with the values of all and the first start."""
-    return replace(
-        runs[-1],
-        started_at=runs[0].started_at,
-        config={key: value for run in runs for key, value in run.config.items()},
-        metrics={key: value for run in runs for key, value in run.metrics.items()},
-        last_steps={key: step for run in runs for key, step in run.last_steps.items()},
-        history=[row for run in runs for row in run.history],
-        steps=sorted({step for run in runs for step in run.steps}),
-        first={key: value for run in reversed(runs) for key, value in run.first.items()},
-    )
-
-
-def _continued(before: TrackedRun, after: TrackedRun) -> TrackedRun:
-    """Return a run with its restart under another id; the earlier log counts up to the first step of the later one."""
-    cut = after.steps[0] if after.steps else -math.inf
-    kept = {key: step for key, step in before.last_steps.items() if step < cut}
-    return replace(
-        after,
-        started_at=before.started_at,
-        project=after.project if before.project else "",
-        is_named=before.is_named and after.is_named,
-        metrics={**{key: before.metrics[key] for key in kept}, **after.metrics},
-        last_steps={**kept, **after.last_steps},
-        history=[*(row for row in before.history if row[0] < cut), *after.history],
-    )
 
 
 def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
