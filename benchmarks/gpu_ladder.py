@@ -169,6 +169,9 @@ def measure(options: argparse.Namespace, jobs: Sequence[Job], results: Results, 
     left = time_all(rest, begin_until=began + total, until=began + total, **limits)
     again = [job for job in results.again if job.label not in {each.label for each in left}]
     time_all(again, begin_until=began + total, until=began + total, **limits)
+    for job in left:
+        if job.processes:
+            results.tell({"kind": "unfinished", "case": job.name, "how": job.how, "error": job.error()})
     labels = {job.label for job in left}
     left_out = [job.label for job in jobs if job.label in labels]
     return [*notes, *([f"There was no time for {', '.join(left_out)}."] if left_out else [])]

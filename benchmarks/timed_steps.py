@@ -5,6 +5,7 @@ Processes import and compile side by side. One job is timed at a time, and the p
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -34,6 +35,7 @@ CORPUS_TOKENS, EPOCHS, FEWEST_STEPS, WARM_UP_SHARE = 2**22, 100, 3, 0.1
 PRODUCTS_PER_STEP = 10
 PROCESS_BYTES = 1e9  # a CUDA context and loaded kernels
 MEMORY_SHARE = 0.85  # of a GPU's memory that jobs may take together, by the estimate
+_SECONDS_TO_TRACE = 60.0
 SECONDS_BEYOND = 60.0  # a job that steps for so much longer than it was asked to is ended
 
 Loop = Literal["ours", "levanter", "plain", "plain-unfused", "product"]
@@ -170,6 +172,7 @@ def measure_here(measurement: Measurement, *, folder: Path, number: int) -> dict
 
     from marin_scaling.train.levanter_config import use_compilation_cache
 
+    faulthandler.dump_traceback_later(_SECONDS_TO_TRACE, repeat=True)  # where a compilation hangs
     began = time.perf_counter()
     use_compilation_cache(folder.parent / "compiled")
     losses, facts = stream_of(measurement, folder / f"work-{number}")

@@ -22,6 +22,8 @@ USABLE_MEMORY = 0.9
 """Share of a chip's memory for a training step; the rest is for program, runtime and fragmentation."""
 BYTES_PER_PARAM = 28
 """Float32 bytes per parameter: the parameter and Adam's two moments before and after a step (4 x 3 x 2), and the gradient."""
+STATE_BYTES_PER_PARAM = 12
+"""Float32 bytes per parameter of the training state: the parameter and Adam's two moments."""
 _FLOAT, _HALF = 4, 2
 _PER_HIDDEN, _PER_INTERMEDIATE, _PER_HEAD_AND_POSITION, _PER_VOCABULARY = 17, 6, 2, 2
 _VOCABULARY_BLOCK = 8192
@@ -29,8 +31,12 @@ _VOCABULARY_BLOCK = 8192
 _FLASH_BLOCK = 1024  # positions; shorter sequences use plain attention in Levanter's JAX version
 
 
-def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, devices: int = 1) -> float:
+def training_memory_bytes(
+    plan: RungPlan, compute: Compute | None = None, *, devices: int = 1, overwrites: bool = False
+) -> float:
     """Estimate the memory of a training step on each device, without the program; default `compute`: `Compute()`.
+
+    `overwrites`: the state after a step takes the memory of that before it, as on accelerators, but not on a CPU.
 
     Several devices share the batch, parameters and optimizer state evenly; this case is computed, not measured.
 
@@ -51,7 +57,8 @@ def training_memory_bytes(plan: RungPlan, compute: Compute | None = None, *, dev
     part = -(-plan.batch_size // devices)
     at_once = min(part, compute.sequences_at_a_time or part)
     kept = _bytes_per_token(plan.shape, compute)
-    params = _bytes_per_param(compute, in_parts=at_once < part) * plan.shape.params_total
+    per_param = _bytes_per_param(compute, in_parts=at_once < part) - (STATE_BYTES_PER_PARAM if overwrites else 0)
+    params = per_param * plan.shape.params_total
     return float(params / devices + at_once * plan.shape.seq_len * kept)
 
 
@@ -120,7 +127,7 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
     assert chip is not None
     share = min(1.0, hardware.per_run.gpus or 1.0)
     usable = USABLE_MEMORY * chip.memory_bytes * share
-    needed = [training_memory_bytes(plan, compute, devices=devices) for plan in plans]
+    needed = [training_memory_bytes(plan, compute, devices=devices, overwrites=True) for plan in plans]
     too_large = tuple(plan for plan, size in zip(plans, needed, strict=True) if size > usable)
     most = math.gcd(*(plan.batch_size for plan in plans))
     remedy = _remedy(too_large, compute, devices=devices, most=most, usable=usable) if too_large else ""
@@ -158,7 +165,7 @@ def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: 
     count = devices
     while count == devices or (count <= most and most % count == 0):
         for settings in (compute, *milder(plans, compute, devices=count)):
-            if all(training_memory_bytes(plan, settings, devices=count) <= usable for plan in plans):
+            if all(training_memory_bytes(plan, settings, devices=count, overwrites=True) <= usable for plan in plans):
                 changed = changed_settings(compute, settings)
                 where = f"on {count} devices (hardware.per_run) " * (count > devices)
                 return f"fits {where}{f'with {changed}' * bool(changed)}".strip()

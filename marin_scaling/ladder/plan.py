@@ -353,7 +353,8 @@ def _cells(plan: RungPlan, ladder: Ladder) -> dict[str, str]:
 
 
 def _memory(plan: RungPlan, file: LadderFile) -> float:
-    return training_memory_bytes(plan, file.compute, devices=file.hardware.per_run.devices)
+    is_accelerator = file.hardware.chip is not None
+    return training_memory_bytes(plan, file.compute, devices=file.hardware.per_run.devices, overwrites=is_accelerator)
 
 
 def _numbers(flops: float, file: LadderFile) -> dict[str, float]:

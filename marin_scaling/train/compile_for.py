@@ -370,7 +370,7 @@ def _compiled_shape(
         batch_size=spec.batch_size,
         needed_bytes=needed,
         available_bytes=available,
-        estimated_bytes=training_memory_bytes(plan, spec.compute, devices=wanted.devices),
+        estimated_bytes=training_memory_bytes(plan, spec.compute, devices=wanted.devices, overwrites=True),
         counted_flops=flops,
         xla_flops=step.get("flops"),
         step_seconds_at_least=wanted.least_seconds(flops=flops, moved_bytes=step.get("moved_bytes", 0.0)),
@@ -392,8 +392,8 @@ def _remedy(plan: RungPlan, compute: Compute, wanted: DescribedSlice, *, excess:
     """Return the mildest settings whose estimate is lower by the factor `excess`; empty for no excess."""
     if excess <= 1:
         return ""
-    before = training_memory_bytes(plan, compute, devices=wanted.devices)
+    before = training_memory_bytes(plan, compute, devices=wanted.devices, overwrites=True)
     for settings in milder([plan], compute, devices=wanted.devices):
-        if training_memory_bytes(plan, settings, devices=wanted.devices) * excess <= before:
+        if training_memory_bytes(plan, settings, devices=wanted.devices, overwrites=True) * excess <= before:
             return f"set {changed_settings(compute, settings)}"
     return "use a larger slice"

@@ -52,7 +52,9 @@ def test_the_named_settings_make_everything_fit() -> None:
 def test_milder_settings_are_named_first() -> None:
     """If recomputation is enough, no smaller parts of a batch are asked for."""
     plan = find_recipe("quickstart").plan(budget_flops=2.5e12, hidden_dim=64)
-    kept, again = (training_memory_bytes(plan, Compute(attention="flash", recompute=each)) for each in (False, True))
+    kept, again = (
+        training_memory_bytes(plan, Compute(attention="flash", recompute=each), overwrites=True) for each in (False, True)
+    )
     between = (kept + again) / 2 / USABLE_MEMORY / ACCELERATORS["t4"].memory_bytes
     shared = Hardware.model_validate({"accelerator": "t4", "per_run": {"gpus": round(between, 6)}})
     assert check_fit([plan], Compute(), shared).remedy == "fits with compute.attention: flash, compute.recompute: true"
@@ -86,12 +88,12 @@ def test_no_more_devices_are_named_than_batches_can_be_spread_over() -> None:
 
 def test_the_run_that_no_setting_helps_is_named_and_what_helps_the_others() -> None:
     """Without it, the advice holds."""
-    large = find_recipe("delphi").plan(budget_flops=1e23, hidden_dim=5120)
+    large = find_recipe("delphi").plan(budget_flops=1e24, hidden_dim=10240)
     others = [find_recipe("delphi").plan(budget_flops=2e20, hidden_dim=width) for width in (1536, 2048)]
     chip = Hardware.model_validate({"accelerator": "h100", "per_run": {"gpus": 8}})
     plans = [replace(each, batch_size=8) for each in (large, *others)]
     remedy = check_fit(plans, Compute(), chip).remedy
-    assert remedy.startswith("1e23/5120 fits with no setting")
+    assert remedy.startswith("1e24/10240 fits with no setting")
     advice = remedy.partition("the ladder fits with ")[2]
     named = dict(word.removeprefix("compute.").split(": ") for word in advice.split(", "))
     assert check_fit(plans[1:], Compute.model_validate(named), chip).fits
