@@ -1,4 +1,4 @@
-"""Verdict on a preregistration: not run yet, overdue, held or missed.
+"""Verdict on a preregistration: no outcome yet, overdue, held or missed.
 
 The preregistration is verified first. The outcome of its one run is written once to `outcome.json`.
 """

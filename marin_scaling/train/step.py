@@ -26,11 +26,15 @@ from marin_scaling.train.optimizer import STACK_AXIS, optimizer_for_one_step, sc
 def in_other_layout(tree: Any) -> Any:
     """Return a model or training state with unrolled layers instead of scanned ones, or the reverse; the numbers are the same.
 
-    >>> import haliax.nn as hnn
+    >>> from haliax.nn import Linear
     >>> layer, width = hax.Axis("layer", 3), hax.Axis("width", 2)
-    >>> stacked = Stacked.init(layer, hnn.Dropout)(hax.named(jnp.arange(3.0), layer))
-    >>> [float(block.pdrop) for block in in_other_layout(stacked).blocks]
-    [0.0, 1.0, 2.0]
+    >>> keys = jax.random.split(jax.random.PRNGKey(0), 3)
+    >>> scanned = Stacked.init(layer, Linear)(In=width, Out=width.alias("out"), key=keys)
+    >>> unrolled = in_other_layout(scanned)
+    >>> len(unrolled.blocks), unrolled.blocks[2].weight.axes == scanned.stacked.weight.axes[1:]
+    (3, True)
+    >>> bool(jnp.array_equal(in_other_layout(unrolled).stacked.weight.array, scanned.stacked.weight.array))
+    True
     """
     return jax.tree.map(_other_layout, tree, is_leaf=_is_layers)
 

@@ -420,7 +420,7 @@ def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
         added = [*files, *(f"the run {run}, whose record is not signed" for run in each.runs)]
         also = [f"Added to it: {escape(', '.join(added))}."] if added else []
         also += [f"Restored: {escape(', '.join(each.restored))}."] if each.restored else []
-        yield f"**Verified.** {' '.join(also)} It is now {escape(verdict.sentence)}"
+        yield f"**Verified.** {' '.join(also)} Its state: {escape(verdict.sentence)}"
         yield remark_on_notices(each, runs_dir=known.runs_dir)
     if each.statement is not None:
         yield from amendment_parts(each, each.statement)

@@ -88,7 +88,7 @@ def test_check_of_a_pending_forecast_exits_with_0(registration):
     """Not run yet is no failure, not even with --strict."""
     result = marin_scale("check", "--strict")
     assert result.exit_code == 0
-    assert "not run yet: 2.5000 bits/byte was forecast" in result.stdout
+    assert "no outcome yet: 2.5000 bits/byte was forecast" in result.stdout
 
 
 def test_a_missed_forecast_is_a_result_unless_strict(registration, tmp_path):

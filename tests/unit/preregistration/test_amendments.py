@@ -96,7 +96,7 @@ def test_before_the_run_it_is_told_and_not_scored(recorded: Path) -> None:
     """A reader of a forecast that waits sees that there is a later one."""
     make_amendment(recorded, **lower(recorded))
     verdict = verdict_on(recorded, runs_dir=Path("none"), allowed_signers=signers_path(recorded), at=LATER)
-    assert verdict.sentence.startswith("not run yet: 2.5000 bits/byte was forecast")
+    assert verdict.sentence.startswith("no outcome yet: 2.5000 bits/byte was forecast")
     assert verdict.sentence.endswith("; amend-1 after 0 steps: 2.4500 (2.2855 to 2.6145), not scored: the run has not ended")
     assert verdict.outcome is None
 

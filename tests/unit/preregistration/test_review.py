@@ -405,7 +405,7 @@ def test_a_later_forecast_is_shown_beside_the_first(root: Path) -> None:
     first = read_registration(FIRST).quantiles
     later = {float(level): value for level, value in amended()["forecast"]["quantiles"].items()}
     moved, width = later[0.5] - first[0.5], first[0.95] - first[0.05]
-    assert "**Verified.** Added to it: amend-1. It is now not run yet" in read(said.stdout)
+    assert "**Verified.** Added to it: amend-1. Its state: no outcome yet" in read(said.stdout)
     assert "200 of 800 steps of the run" in said.stdout
     assert "Reason: two more budgets were trained" in said.stdout
     assert (
