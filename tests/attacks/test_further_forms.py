@@ -135,7 +135,7 @@ def test_a_run_that_settles_somebody_elses_forecast_is_shown(
     assert "Preregistrations: 1, of which refused: 0." in said
     assert f"tiny/{registration.target.directory_name}" in said
     assert "whose record is not signed" in said
-    assert f"It is now {verdict}" in said
+    assert f"Its state: {verdict}" in said
 
 
 def test_a_rung_that_makes_somebody_elses_forecast_refused_is_refused(branch: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     verdict = line.split()[1].rstrip(":")
     assert verdict in ("held", "missed")
     review = html.unescape(re.sub("</?code>", "", said(root, "review", "--base", "main", "--markdown")))
-    assert re.search(rf"outcome\.json.* It is now {verdict}", review)
+    assert re.search(rf"outcome\.json.* Its state: {verdict}", review)
     merge(root, "outcome")
 
     (folder / "outcome.json").unlink()

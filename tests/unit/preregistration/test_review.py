@@ -189,7 +189,7 @@ def test_an_outcome_that_comes_later_is_reviewed_by_itself(tmp_path: Path, monke
     _finish(folder)
     said = review()
     assert said.exit_code == 0, said.output
-    assert "Added to it: outcome.json. It is now held: observed 2.5500 bits/byte" in read(said.stdout)
+    assert "Added to it: outcome.json. Its state: held: observed 2.5500 bits/byte" in read(said.stdout)
 
 
 def test_an_outcome_beside_its_new_forecast_is_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
