@@ -111,7 +111,35 @@ def run_spec(
     file: Written, plan: RungPlan, *, ladder: str, seed: int, corpus: TokenCorpus, role: Literal["rung", "target"] = "rung"
 ) -> RunSpec:
     """Return the spec of one planned run from one seed, for the store's folder `ladder`; `DataError` if the data do not fit."""
-    spec = RunSpec(
+    spec = spec_on_data(
+        file,
+        plan,
+        ladder=ladder,
+        role=role,
+        seed=seed,
+        data=data_of(corpus),
+        data_order_seed=_data_order_seed(file.data.order, seed),
+        epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
+        protocol=_protocol(corpus),
+    )
+    require_data(spec, corpus=corpus)
+    return spec
+
+
+def spec_on_data(
+    file: Written,
+    plan: RungPlan,
+    *,
+    ladder: str,
+    role: Literal["rung", "target"],
+    seed: int,
+    data: DataSpec,
+    data_order_seed: int = 0,
+    epochs: int = 1,
+    protocol: EvaluationProtocol = "disjoint-windows-first-byte-given",
+) -> RunSpec:
+    """Return the spec of one planned run on described data, which need not be here."""
+    return RunSpec(
         ladder=ladder,
         role=role,
         recipe=plan.recipe,
@@ -121,19 +149,17 @@ def run_spec(
         batch_size=plan.batch_size,
         train_steps=plan.train_steps,
         seed=seed,
-        data_order_seed=_data_order_seed(file.data.order, seed),
-        data=data_of(corpus),
-        epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
+        data_order_seed=data_order_seed,
+        data=data,
+        epochs=epochs,
         evaluation=EvaluationSpec(
             metric=file.evaluation.metric,
             seq_len=plan.shape.seq_len,
             windows=file.evaluation.windows,
-            protocol=_protocol(corpus),
+            protocol=protocol,
         ),
         compute=file.compute,
     )
-    require_data(spec, corpus=corpus)
-    return spec
 
 
 def model_of(plan: RungPlan) -> ModelSpec | MoeModelSpec:

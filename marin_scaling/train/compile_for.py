@@ -25,15 +25,15 @@ from marin_scaling.ladder.fit_check import changed_settings, milder, training_me
 from marin_scaling.ladder.plan import expected_target
 from marin_scaling.printable import wrapped
 from marin_scaling.run.paths import Workplace
-from marin_scaling.run.plan import LoadedLadder, model_of, optimizer_of
-from marin_scaling.run.spec import DataSpec, EvaluationSpec, RunSpec
+from marin_scaling.run.plan import LoadedLadder, spec_on_data
+from marin_scaling.run.spec import DataSpec, RunSpec
 from marin_scaling.train.environment import package_versions
 from marin_scaling.units import counted, format_bytes, format_duration, format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.ladder.config import Compute, LadderFile
+    from marin_scaling.ladder.config import Compute
     from marin_scaling.recipe.base import RungPlan
 
 TARGET = "target"
@@ -228,6 +228,8 @@ def compile_for(
     return CompiledLadder(slice=wanted, shapes=tuple(found))
 
 
+_ANY_TEXT = DataSpec(source="any", digest="0" * 64, train_bytes=1, validation_bytes=1)
+"""Text on which programs do not depend, so that it need not be here."""
 _Shape = tuple[RunSpec, "RungPlan", list[str]]
 
 
@@ -237,32 +239,12 @@ def _shapes(ladder: LoadedLadder, only: Sequence[str]) -> list[_Shape]:
     plans = [(rung.plan, "") for rung in ladder.plan(rungs).rungs] if rungs or not only else []
     if TARGET in only or not only:
         plans.append((expected_target(ladder.ladder), TARGET))
-    found: dict[str, _Shape] = {}
+    file, found = ladder.ladder.file, dict[str, _Shape]()
     for plan, name in plans:
-        spec = _spec_without_data(plan, ladder.ladder.file)
+        spec = spec_on_data(file, plan, ladder=file.name, role="rung", seed=file.seeds[0], data=_ANY_TEXT)
         runs = found.setdefault(spec.program_digest, (spec, plan, []))[2]
         runs += {name or spec.rung_name} - set(runs)
     return list(found.values())
-
-
-def _spec_without_data(plan: RungPlan, file: LadderFile) -> RunSpec:
-    """Return a spec with the programs of a planned run; programs do not depend on the text, which need not be here."""
-    evaluation = EvaluationSpec(metric=file.evaluation.metric, seq_len=plan.shape.seq_len, windows=file.evaluation.windows)
-    return RunSpec(
-        ladder=file.name,
-        role="rung",
-        recipe=plan.recipe,
-        budget_flops=plan.budget_flops,
-        model=model_of(plan),
-        optimizer=optimizer_of(plan),
-        batch_size=plan.batch_size,
-        train_steps=plan.train_steps,
-        seed=file.seeds[0],
-        data_order_seed=0,
-        data=DataSpec(source=file.data.source, digest="0" * 64, train_bytes=1, validation_bytes=1),
-        evaluation=evaluation,
-        compute=file.compute,
-    )
 
 
 def _require_even(shapes: Sequence[_Shape], wanted: DescribedSlice) -> None:
