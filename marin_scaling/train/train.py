@@ -12,13 +12,11 @@ import dataclasses
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import haliax as hax
 import jax
@@ -27,6 +25,7 @@ from haliax.partitioning import pspec_for_axis
 from jax.sharding import NamedSharding
 from levanter.tracker.tracker import Tracker
 from levanter.trainer import Trainer, initialize
+from levanter.utils.background_iterable import BackgroundIterator
 from numpy.typing import NDArray
 
 from marin_scaling.data.corpus import TokenCorpus, Tokens, evaluation_window_starts, training_window_starts
@@ -181,30 +180,16 @@ def sharding_of_batches(spec: RunSpec, trainer: Trainer) -> NamedSharding:
 
 
 _BATCHES_AHEAD = 8
-Item = TypeVar("Item")
 
 
 @contextlib.contextmanager
-def prefetched(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
-    """Take items in a thread, up to eight ahead, so that a slow one delays nobody.
-
-    >>> with prefetched(iter(range(20))) as ahead:
-    ...     list(ahead) == list(range(20))
-    True
-    """
-    end: Any = object()
-    with ThreadPoolExecutor(1) as thread:
-        waiting = deque(thread.submit(next, items, end) for _ in range(_BATCHES_AHEAD))
-
-        def ahead() -> Iterator[Item]:
-            while (item := waiting.popleft().result()) is not end:
-                waiting.append(thread.submit(next, items, end))
-                yield item
-
-        try:
-            yield ahead()
-        finally:
-            thread.shutdown(cancel_futures=True)
+def prefetched(batches: Iterator[Any]) -> Iterator[BackgroundIterator[Any]]:
+    """Read batches ahead in Levanter's thread, which ends with the block."""
+    ahead = BackgroundIterator(batches, max_capacity=_BATCHES_AHEAD)
+    try:
+        yield ahead
+    finally:
+        ahead.stop()
 
 
 def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
