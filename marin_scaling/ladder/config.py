@@ -36,7 +36,8 @@ class Compute(Part):
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of activations and products, in training and evaluation; parameters, optimizer state and loss are float32."""
     attention: Literal["plain", "flash"] = "plain"
-    """`flash` does not store the attention matrix; it uses Levanter's kernel for the device, or else its version in JAX."""
+    """`flash` does not store the attention matrix. It uses Levanter's kernel for the device, on a GPU without one cuDNN's (in
+    bfloat16, for heads of up to 128), or else Levanter's version in JAX."""
     recompute: bool = False
     """Store only the inputs of each layer, and recompute the rest in the backward pass."""
     sequences_at_a_time: int | None = Field(default=None, gt=0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from marin_scaling.accelerators import Accelerator
 from marin_scaling.ladder.config import Compute, Hardware
 from marin_scaling.printable import joined
-from marin_scaling.units import format_bytes, format_flops
+from marin_scaling.units import format_bytes
 
 if TYPE_CHECKING:
     from marin_scaling.recipe.base import RungPlan
@@ -148,13 +148,14 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
 
 def _without_the_largest(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: int, usable: float) -> str:
     """Return the runs that fit with no setting, the number of devices that batches allow, and what helps the others."""
-    apart = {plan: _remedy([plan], compute, devices=devices, most=most, usable=usable) for plan in plans}
-    hopeless, others = [plan for plan in plans if not apart[plan]], [plan for plan in plans if apart[plan]]
-    names = joined([f"{format_flops(plan.budget_flops)}/{plan.shape.hidden_dim}" for plan in hopeless], most=4)
+    apart = [(plan, _remedy([plan], compute, devices=devices, most=most, usable=usable)) for plan in plans]
+    hopeless, others = [plan for plan, helps in apart if not helps], [plan for plan, helps in apart if helps]
+    if not hopeless:
+        return "each run fits with other settings, and no setting suits all"
+    names = joined((plan.rung_name for plan in hopeless), most=4)
     batch = "" if most <= devices else f" on up to {most} devices, over which batches can be spread"
-    said = f"{names or 'all together'} {'fit' if len(hopeless) > 1 else 'fits'} with no setting{batch}"
-    rest = _remedy(others, compute, devices=devices, most=most, usable=usable) if others and hopeless else ""
-    return f"{said}; without {'them' if len(hopeless) > 1 else 'it'}, the ladder {rest}" if rest else said
+    rest = _remedy(others, compute, devices=devices, most=most, usable=usable) if others else ""
+    return f"no setting makes {names} fit{batch}" + (f"; the rest of the ladder {rest}" if rest else "")
 
 
 def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: int, usable: float) -> str:

@@ -200,7 +200,7 @@ def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
     if uneven := [plan for plan in plans if plan.batch_size % hardware.per_run.devices]:
         sizes = _listed(sorted({str(plan.batch_size) for plan in uneven}))
         message = f"batches of {sizes} sequences cannot be spread evenly over {hardware.per_run.devices} devices"
-        yield Finding(severity=Severity.ERROR, code="batch", where=_listed(map(_place, uneven)), message=message)
+        yield Finding(severity=Severity.ERROR, code="batch", where=_listed(plan.rung_name for plan in uneven), message=message)
     if hardware.chip is None:
         if version := hardware.per_run.tpu_slice and hardware.per_run.tpu_slice.version:
             yield warning("accelerator", "hardware", f"{version} is not a known TPU, so nothing is compared with its memory")
@@ -208,7 +208,7 @@ def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
     found = check_fit(plans, compute, hardware)
     if not found.fits:
         severity = Severity.ERROR if found.is_certain else Severity.WARNING
-        places = _listed(map(_place, found.too_large))
+        places = _listed(plan.rung_name for plan in found.too_large)
         yield Finding(severity=severity, code="memory", where=places, message=f"by estimate {found.sentence}")
     target = check_fit([expected_target(ladder)], compute, hardware)
     if not target.fits:
@@ -221,7 +221,7 @@ def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
     for plan in plans:
         for doubt in plan.doubts:
             found.setdefault(doubt, []).append(plan)
-    yield from (warning("recipe", _listed(map(_place, which)), doubt) for doubt, which in found.items())
+    yield from (warning("recipe", _listed(plan.rung_name for plan in which), doubt) for doubt, which in found.items())
 
 
 def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
@@ -231,7 +231,7 @@ def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterato
     if outside:
         ratios = _listed(f"{float(f'{plan.tokens_per_param:.3g}'):g}" for plan in outside)
         message = f"{ratios} tokens per parameter, outside the range in which the recipe itself chooses runs"
-        yield warning("unusual-width", _listed(map(_place, outside)), message)
+        yield warning("unusual-width", _listed(plan.rung_name for plan in outside), message)
     for end, extreme, beyond in ((0, "narrowest", "smaller"), (-1, "widest", "larger")):
         limit = recipe.widths()[end]
         if there := [format_flops(budget) for budget, at in widths.items() if limit in at]:
@@ -260,11 +260,6 @@ def _widths_by_budget(plans: Sequence[RungPlan]) -> dict[float, dict[int, RungPl
     for plan in plans:
         found.setdefault(plan.budget_flops, {})[plan.shape.hidden_dim] = plan
     return found
-
-
-def _place(plan: RungPlan) -> str:
-    """Return BUDGET/WIDTH, as `marin-scale ladder --only` takes it."""
-    return f"{format_flops(plan.budget_flops)}/{plan.shape.hidden_dim}"
 
 
 def _listed(names: Iterable[str]) -> str:

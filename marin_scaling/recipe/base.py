@@ -60,6 +60,11 @@ class RungPlan:
         return self.batch_size * self.shape.seq_len * self.train_steps
 
     @property
+    def rung_name(self) -> str:
+        """BUDGET/WIDTH, as `marin-scale ladder --only` takes it."""
+        return f"{format_flops(self.budget_flops)}/{self.shape.hidden_dim}"
+
+    @property
     def flops(self) -> float:
         """Training FLOPs, at most `BUDGET_TOLERANCE` off the budget."""
         return training_flops(self.shape, tokens=self.trained_tokens)

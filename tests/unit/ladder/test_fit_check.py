@@ -82,7 +82,7 @@ def test_no_more_devices_are_named_than_batches_can_be_spread_over() -> None:
     few = replace(small, batch_size=2)
     assert int(check_fit([plan], Compute(), chip).remedy.split()[2]) > 2
     said = check_fit([plan, few], Compute(), chip).remedy
-    assert said.startswith(f"{plan.budget_flops:.0e}/5120".replace("+", ""))
+    assert plan.rung_name in said
     assert "up to 2 devices" in said
 
 
@@ -93,8 +93,8 @@ def test_the_run_that_no_setting_helps_is_named_and_what_helps_the_others() -> N
     chip = Hardware.model_validate({"accelerator": "h100", "per_run": {"gpus": 8}})
     plans = [replace(each, batch_size=8) for each in (large, *others)]
     remedy = check_fit(plans, Compute(), chip).remedy
-    assert remedy.startswith("1e24/10240 fits with no setting")
-    advice = remedy.partition("the ladder fits with ")[2]
+    assert remedy.startswith("no setting makes 1e24/10240 fit")
+    advice = remedy.partition("the rest of the ladder fits with ")[2]
     named = dict(word.removeprefix("compute.").split(": ") for word in advice.split(", "))
     assert check_fit(plans[1:], Compute.model_validate(named), chip).fits
 
