@@ -23,6 +23,15 @@ SHAPE = {
     "vocab_size": 256,
     "seq_len": 32,
 }
+MOE_SHAPE = {
+    **SHAPE,
+    "intermediate_dim": 20,
+    "num_heads": 4,
+    "num_experts": 6,
+    "experts_per_token": 2,
+    "shared_intermediate_dim": 24,
+    "norm_gate_rank": 3,
+}
 
 
 def corpus() -> TokenCorpus:

@@ -89,7 +89,7 @@ def _continued(before: TrackedRun, after: TrackedRun) -> TrackedRun:
 
 
 def is_nan(value: object) -> bool:
-    """Return True for a number that is none, also as text; trackers write it for a loss of a run that diverged."""
+    """Return True for NaN and infinity, also as text: what trackers write for the loss of a run that diverged."""
     return str(value).strip().lower() in ("nan", "inf", "-inf", "infinity", "-infinity")
 
 

@@ -139,19 +139,22 @@ def _read(
 ) -> tuple[TrainerState, str]:
     """Return the state in the checkpoint of this step, or what is wrong with it."""
     try:
-        try:
-            saved = _loaded(trainer, state.saveable_state, step=step, group=group)
-        except Exception:  # written on another device, with layers in the other layout, or damaged
-            other = eqx.filter_eval_shape(in_other_layout, state.saveable_state)
-            found = _loaded(trainer, other, step=step, group=group)
-            turned = jax.tree.leaves(eqx.filter_jit(in_other_layout)(found))
-            saved = jax.tree.unflatten(jax.tree.structure(state.saveable_state), turned)
-        resumed = eqx.combine(saved, state)
+        resumed = eqx.combine(_loaded_in_any_layout(trainer, state.saveable_state, step=step, group=group), state)
         if int(resumed.step) <= steps_recorded:
             return resumed, ""
         return state, f"It is of step {int(resumed.step)}, and the loss curve ends at {steps_recorded}"
     except Exception as error:  # whatever tensorstore, JAX and Levanter raise for damaged files
         return state, first_line(error)
+
+
+def _loaded_in_any_layout(trainer: Trainer, like: Any, *, step: int, group: ProcessGroup) -> Any:
+    """Return the checkpoint of this step in the structure of `like`, also if its layers are in the other layout."""
+    try:
+        return _loaded(trainer, like, step=step, group=group)
+    except Exception:  # of the other layout, from another kind of device; or damaged, which the second attempt says
+        found = _loaded(trainer, eqx.filter_eval_shape(in_other_layout, like), step=step, group=group)
+        turned = eqx.filter_jit(in_other_layout)(found)
+        return jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(turned))
 
 
 def _loaded(trainer: Trainer, like: Any, *, step: int, group: ProcessGroup) -> Any:

@@ -65,7 +65,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "num_kv_heads": model.num_kv_heads,
-        "gradient_checkpointing": is_scanned and spec.compute.recompute,  # `step` recomputes layers that are not scanned
+        "gradient_checkpointing": is_scanned and spec.compute.recompute,  # unrolled layers are recomputed by `RecomputedLayers`
         "scan_layers": is_scanned,
         "attn_backend": _attention_backend(spec),
         "tie_word_embeddings": False,
@@ -73,6 +73,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
 
 
 MOST_UNROLLED_LAYERS, MOST_UNROLLED_ON_ACCELERATOR = 16, 4
+"""Layers up to which each is compiled by itself, on a CPU and elsewhere: above the 2 to 4 of tiny models; not tuned."""
 
 
 def scans_layers(spec: RunSpec) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy_moe
 import pytest
 from real_training import save_each_step, stop_at, trained
-from run_factory import SHAPE, corpus, rung_spec
+from run_factory import MOE_SHAPE, corpus, rung_spec
 
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
@@ -17,8 +17,7 @@ from marin_scaling.run.spec import MoeModelSpec, RunSpec
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-SIZES = {"num_experts": 6, "experts_per_token": 2, "shared_intermediate_dim": 24, "norm_gate_rank": 3}
-MOE = MoeShape(**(SHAPE | SIZES | {"num_heads": 4, "intermediate_dim": 20}))
+MOE = MoeShape(**MOE_SHAPE)
 
 
 def moe_spec(**changes: Any) -> RunSpec:

@@ -1,28 +1,25 @@
 """Scanned layers train as unrolled ones do, a checkpoint of one layout resumes in the other; fused attention is attention."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from real_training import save_each_step, stop_at, trained
-from run_factory import SHAPE, rung_spec
+from run_factory import MOE_SHAPE, SHAPE, record_of, rung_spec
 
 from marin_scaling.ladder.config import Compute
-from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.run.paths import Workplace
 from marin_scaling.run.spec import ModelSpec, MoeModelSpec, RunSpec
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-SIZES = {"num_experts": 6, "experts_per_token": 2, "shared_intermediate_dim": 24, "norm_gate_rank": 3}
-MOE = MoeShape(**(SHAPE | SIZES | {"num_heads": 4, "intermediate_dim": 20, "num_layers": 3}))
-
 
 def spec_of(kind: str, **changes: Any) -> RunSpec:
     """A run of ten steps of a tiny model with three layers, whose optimizer keeps the norm of matrices."""
-    model = MoeModelSpec(**asdict(MOE)) if "moe" in kind else ModelSpec(**(SHAPE | {"num_layers": 3}))
+    shape = (MOE_SHAPE if "moe" in kind else SHAPE) | {"num_layers": 3}
+    model = MoeModelSpec(**shape) if "moe" in kind else ModelSpec(**shape)
     name = "muonH" if "muon" in kind else "adamH"
     optimizer = rung_spec().optimizer.model_copy(
         update={"constant_norm": "matrix", "name": name, "router_z_loss_weight": 0.001}
@@ -84,6 +81,32 @@ def test_a_run_resumes_in_the_other_layout(
     rows = result.loss_curve.history(spec_digest=spec_of(kind).digest).rows
     assert any("resuming from step" in note for note in notes), notes
     assert [row.train_loss_nats_per_token for row in rows] == pytest.approx(list(whole), rel=2e-5)
+
+
+def test_the_weights_of_a_scanned_run_are_kept_unrolled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they load, and are exported, on any device."""
+    import jax
+    from haliax.nn.scan import BlockSeq
+    from levanter.tracker.tracker import NoopConfig
+    from levanter.trainer import TrainerConfig
+
+    from marin_scaling.train.step import unrolled
+    from marin_scaling.train.weights import keep_weights, load_weights
+
+    scan(monkeypatch, layers=0)
+    spec, place = spec_of("dense"), Workplace(runs_dir=tmp_path / "runs", work_root=tmp_path / "work")
+    result = trained(spec, tmp_path / "training")
+    history = result.loss_curve.history(spec_digest=spec.digest)
+    record = record_of(spec, loss=result.bits_per_byte, history=history)
+    keep_weights(result.model, record, train_steps=spec.train_steps, place=place)
+    scan(monkeypatch, layers=16)
+    trainer = TrainerConfig(tracker=NoopConfig(), require_accelerator=False)
+    with trainer.use_device_mesh():
+        folder = place.work_root / "weights" / spec.directory_name
+        model = load_weights(spec, folder, axis_mapping=trainer.parameter_axis_mapping, mesh=trainer.device_mesh)
+    assert isinstance(model.transformer.layers, BlockSeq)
+    for ours, theirs in zip(jax.tree.leaves(model), jax.tree.leaves(unrolled(result.model)), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_scanned_layers_are_recomputed_if_the_spec_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
