@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -86,8 +87,9 @@ def described_slice(name: str) -> DescribedSlice:
         smallest = ", ".join(f"{each}:{'2x2x1'[: 2 * count - 1]}" for each, count in _DIRECTIONS.items())
         raise UsageError(
             f"{name!r} is not a TPU slice that can be described.",
-            why="A slice is one chip, or its first two numbers of chips are even, because a host has 2x2 chips.",
-            fix=f"Name the kind of chip and the chips in each direction, such as v5p:2x2x4. The smallest slices: {smallest}.",
+            why="A slice is named by chips in each direction, not by cores (v5p-8). It is one chip, or its first two numbers "
+            "are even, because a host has 2x2 chips.",
+            fix=f"Name the kind of chip and the chips in each direction, such as v5p:2x2x4. Kinds, with one host: {smallest}.",
         )
     per_chip = _DEVICES_PER_CHIP.get(chip.kind, 1)
     return DescribedSlice(name=f"{chip.kind}:{topology}", chip=chip, chips=math.prod(sides), devices_per_chip=per_chip)
@@ -332,6 +334,12 @@ def _compile(spec: RunSpec, wanted: DescribedSlice, path: Path, *, library: Path
             stdout=stream,
             stderr=stream,
             check=False,
+        )
+    if done.returncode == -signal.SIGKILL:
+        raise TrainingFailed(
+            f"{spec.rung_name}: compiling for {wanted.name} was killed.",
+            why="The system does that if the compilation needs more memory than this machine has.",
+            fix="Compile on a machine with more memory, or other runs: --only BUDGET.",
         )
     if done.returncode or _report(path) is None:
         output = log.read_text(errors="replace").splitlines()[-_QUOTED_LINES:]
