@@ -400,6 +400,9 @@ class LadderFile(Part):
     """Small runs, by budget."""
     seeds: Seeds = (0,)
     """Seeds; every rung is trained once with each."""
+    shared_trunk: bool = Field(default=False, exclude_if=lambda shared: not shared)
+    """Rungs of one width share their steps before the decay: each continues from a checkpoint of the next shorter one. They
+    then have the batch size, learning rates and constants of the width's largest budget, and the warm-up of its smallest."""
     target: Target
     """Large run to forecast; it must cost more than the largest rung."""
     data: Data = Data()
@@ -414,6 +417,12 @@ class LadderFile(Part):
     """W&B project for loss curves; default: as in the environment, or none."""
     promise: Promise = Promise()
     """Statements by a person that go into the signed forecast of the target."""
+
+    @model_validator(mode="after")
+    def _trunks_stay_here(self) -> LadderFile:
+        if self.shared_trunk and self.hardware.storage is not None:
+            raise ValueError("shared_trunk needs a common file system for the checkpoints; leave out hardware.storage")
+        return self
 
     @field_validator("target")
     @classmethod

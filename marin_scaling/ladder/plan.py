@@ -12,7 +12,7 @@ from marin_scaling.ladder.config import Compute, LadderFile, PerRun, RungsAtBudg
 from marin_scaling.ladder.fit_check import Roofline, check_fit, roofline, training_memory_bytes
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
-from marin_scaling.recipe.base import Recipe, RungPlan
+from marin_scaling.recipe.base import Recipe, RungPlan, with_trunk_of
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.report import usual_plan
 from marin_scaling.units import counted, format_bytes, format_count, format_duration, format_flops
@@ -41,12 +41,34 @@ class Ladder:
         """One row per rung: budget, width, layers, params, active params, tokens, batch size, steps, FLOPs and seed."""
         import pandas as pd
 
-        return pd.DataFrame([_row(rung) for rung in self.rungs])
+        return pd.DataFrame([_row(rung) | self.shared_cost(rung) for rung in self.rungs])
 
     @property
     def total_flops(self) -> float:
-        """Sum of the FLOPs of all rungs, without the target."""
-        return sum(rung.plan.flops for rung in self.rungs)
+        """Sum of the FLOPs of all rungs, without the target; steps that rungs share count once."""
+        return sum(self.own_flops(rung) for rung in self.rungs)
+
+    def own_flops(self, rung: Rung) -> float:
+        """Return the FLOPs of the steps that a rung trains itself, after the trunk that it shares with shorter ones."""
+        return rung.plan.flops * self.own_part(rung)
+
+    def shared_cost(self, rung: Rung) -> dict[str, float]:
+        """Return `own_flops` by name if the ladder shares trunks."""
+        return {"own_flops": self.own_flops(rung)} if self.file.shared_trunk else {}
+
+    def own_part(self, rung: Rung) -> float:
+        """Return the share of its steps that a rung trains itself."""
+        return 1 - self._shared_steps(rung) / rung.plan.train_steps
+
+    def _shared_steps(self, rung: Rung) -> int:
+        shorter = [
+            other.plan.steps_before_decay
+            for other in self.rungs
+            if other.seed == rung.seed
+            and other.plan.shape == rung.plan.shape
+            and other.plan.budget_flops < rung.plan.budget_flops
+        ]
+        return max(shorter, default=0) if self.file.shared_trunk else 0
 
     @property
     def extrapolation(self) -> float:
@@ -74,6 +96,8 @@ def plan_ladder(file: LadderFile) -> Ladder:
     """Expand a ladder file with its recipe; `RecipeError` if a rung cannot be made."""
     recipe = find_recipe(file.recipe)
     plans = _plans(file, recipe)
+    if file.shared_trunk:
+        plans = _with_trunks(plans)
     _refuse_one_run_twice(plans)
     _require_target(file, recipe)
     rungs = [Rung(plan=plan, seed=seed) for plan in plans for seed in file.seeds]
@@ -97,6 +121,12 @@ def _plans(file: LadderFile, recipe: Recipe) -> list[RungPlan]:
     if faults:
         raise RecipeError(tuple(line for fault in faults for line in fault.lines), why=faults[0].why, fix=faults[0].fix)
     return plans
+
+
+def _with_trunks(plans: Sequence[RungPlan]) -> list[RungPlan]:
+    """Return the plans, those of each width with one trunk; `RecipeError` if a budget has too few steps in its batches."""
+    widths = {plan.shape.hidden_dim: [each for each in plans if each.shape == plan.shape] for plan in plans}
+    return [plan for alike in widths.values() for plan in with_trunk_of(alike)]
 
 
 def _refuse_one_run_twice(plans: list[RungPlan]) -> None:
@@ -280,7 +310,7 @@ def ladder_table(ladder: Ladder) -> str:
     steps and matrix learning rate. A mixture of experts adds its active parameters. With speed and cost of the hardware in
     the file, the columns also have the time and cost of the run on all of it.
     """
-    rows = [_cells(rung.plan, ladder) for rung in ladder.rungs]
+    rows = [_cells(rung, ladder) for rung in ladder.rungs]
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
     lines = [gap.join(f"{row[name]:>{width}}" for name, width in columns.items()) for row in ({n: n for n in columns}, *rows)]
@@ -293,7 +323,7 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
     return {
         "name": file.name,
         "recipe": file.recipe,
-        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} for rung in ladder.rungs],
+        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | ladder.shared_cost(rung) for rung in ladder.rungs],
         "total": {"flops": ladder.total_flops, **_numbers(ladder.total_flops, file)},
         "target": {
             "budget_flops": target,
@@ -327,7 +357,8 @@ def _roofline(plan: RungPlan, file: LadderFile) -> Roofline | None:
     return roofline(plan, file.compute, file.hardware)
 
 
-def _cells(plan: RungPlan, ladder: Ladder) -> dict[str, str]:
+def _cells(rung: Rung, ladder: Ladder) -> dict[str, str]:
+    plan = rung.plan
     plans = [rung.plan for rung in ladder.rungs]
     is_sparse = any(each.shape.params_active != each.shape.params_total for each in plans)
     is_off = any(abs(each.flops / each.budget_flops - 1) > _OFF for each in plans)
@@ -343,7 +374,7 @@ def _cells(plan: RungPlan, ladder: Ladder) -> dict[str, str]:
         "steps": str(plan.train_steps),
         "lr": f"{plan.hyperparameters.learning_rate:.4f}",
         **({"off by": f"{plan.flops / plan.budget_flops - 1:+.1%}"} if is_off else {}),
-        **_time_and_cost(plan.flops, ladder.file),
+        **_time_and_cost(ladder.own_flops(rung), ladder.file),
     }
 
 
@@ -375,6 +406,8 @@ def _totals(ladder: Ladder) -> list[str]:
         f"Memory of a step: at most {format_bytes(most)} on {_devices_words(file.hardware.per_run)} "
         f"{_described(file.compute)}, without the program itself.",
     ]
+    if file.shared_trunk:
+        lines.append(_about_trunks(ladder))
     if (chip := file.hardware.chip) is not None:
         lines += _on_chips(ladder, chip.kind)
     rungs_cost, target_cost = _time_and_cost(ladder.total_flops, file), _time_and_cost(target, file)
@@ -389,6 +422,14 @@ def _totals(ladder: Ladder) -> list[str]:
     return lines
 
 
+def _about_trunks(ladder: Ladder) -> str:
+    apart = sum(rung.plan.flops for rung in ladder.rungs)
+    return (
+        f"Shared trunks: {format_flops(apart)} FLOPs if each rung began anew, {1 - ladder.total_flops / apart:.0%} saved. "
+        "Batch and rates are those of each width's largest budget."
+    )
+
+
 def _on_chips(ladder: Ladder, kind: str) -> Iterator[str]:
     """Yield the target's size and memory, and the least time of rungs and target on their accelerators."""
     file, plan = ladder.file, expected_target(ladder)
@@ -398,11 +439,11 @@ def _on_chips(ladder: Ladder, kind: str) -> Iterator[str]:
         f"{format_count(shape.params_total)} parameters, {format_count(plan.trained_tokens)} tokens, batch {plan.batch_size}, "
         f"{plan.train_steps} steps, {format_bytes(_memory(plan, file))} on {_devices_words(file.hardware.per_run)}."
     )
-    known = [least for rung in ladder.rungs if (least := _roofline(rung.plan, file))]
+    own = [least.seconds * ladder.own_part(rung) for rung in ladder.rungs if (least := _roofline(rung.plan, file))]
     if least := _roofline(plan, file):
         yield (
             f"On {file.hardware.per_run.devices} {kind} at peak speed and memory bandwidth: at least "
-            f"{format_duration(sum(each.seconds for each in known))} for the rungs one by one, "
+            f"{format_duration(sum(own))} for the rungs one by one, "
             f"{format_duration(least.seconds)} for the target (MFU at most {least.mfu:.0%})."
         )
 

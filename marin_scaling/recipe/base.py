@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, Protocol
 
 from marin_scaling.errors import RecipeError
@@ -75,6 +75,11 @@ class RungPlan:
         return self.wanted_tokens or paid_tokens(self.shape, budget_flops=self.budget_flops)
 
     @property
+    def steps_before_decay(self) -> int:
+        """Steps of warm-up and stable phase."""
+        return steps_before_decay(self.train_steps, decay_fraction=self.schedule.decay_fraction)
+
+    @property
     def tokens_per_param(self) -> float:
         """Ratio of trained tokens to active parameters."""
         return self.trained_tokens / self.shape.params_active
@@ -101,6 +106,46 @@ class RungPlan:
             **asdict(self.hyperparameters),
             **schedule,
         }
+
+
+def with_trunk_of(plans: Sequence[RungPlan]) -> list[RungPlan]:
+    """Return the plans of one width with the batch size, rates and constants of its largest budget, and one warm-up.
+
+    The warm-up has the steps of that of the smallest budget, so that all runs are the same up to the first decay.
+    """
+    *_, longest = by_budget = sorted(plans, key=lambda plan: plan.budget_flops)
+    steps = [
+        steps_for_budget(longest.shape, batch_size=longest.batch_size, budget_flops=plan.budget_flops) for plan in by_budget
+    ]
+    warmup_steps = int(longest.schedule.warmup_fraction * steps[0])
+    return [
+        replace(
+            longest,
+            budget_flops=plan.budget_flops,
+            train_steps=count,
+            schedule=replace(longest.schedule, warmup_fraction=fraction_of_steps(warmup_steps, count)),
+            wanted_tokens=None,
+        )
+        for plan, count in zip(by_budget, steps, strict=True)
+    ]
+
+
+def fraction_of_steps(part: int, steps: int) -> float:
+    """Return a fraction that gives `part` of `steps` when their product is rounded down, as in Levanter's schedule.
+
+    >>> [int(fraction_of_steps(part, 49) * 49) for part in (0, 1, 48)]
+    [0, 1, 48]
+    """
+    return (part + 0.5) / steps if part else 0.0
+
+
+def steps_before_decay(train_steps: int, *, decay_fraction: float) -> int:
+    """Return the steps before the decay, whose number Levanter rounds down.
+
+    >>> steps_before_decay(219, decay_fraction=0.4)
+    132
+    """
+    return train_steps - int(decay_fraction * train_steps)
 
 
 def paid_tokens(shape: ModelShape, *, budget_flops: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from marin_scaling.errors import UsageError
 from marin_scaling.files import read_bytes, read_own_bytes
 from marin_scaling.git import GitError, find_repository
-from marin_scaling.run.spec import RunSpec, read_spec
+from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec, read_spec
 from marin_scaling.untrusted_files import require_no_link
 
 RUNS_DIR = Path("runs")
@@ -81,6 +81,11 @@ def shares_path(folder: Path) -> Path:
 def checkpoints_root(folder: Path) -> Path:
     """Return Levanter's checkpoint folder in a run's working folder; Levanter adds a folder named after the run."""
     return folder / "checkpoints"
+
+
+def trunk_dir(spec: RunSpec, place: Workplace) -> Path:
+    """Return the folder in which runs that share this run's trunk leave checkpoints for each other, by number of steps."""
+    return place.work_root / "trunks" / spec.trunk_digest[:DIRECTORY_DIGITS]
 
 
 def weights_dir(run: str, place: Workplace) -> Path:

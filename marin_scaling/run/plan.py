@@ -85,7 +85,10 @@ def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
     name = ladder.file.name
     specs = [run_spec(ladder.file, rung.plan, ladder=name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
     recorded = {} if ladder.file.data.order else _recorded_orders(RUNS_DIR / name)
-    return [spec.model_copy(update={"data_order_seed": recorded.get(spec.seed, spec.data_order_seed)}) for spec in specs]
+    shared = {"shared_trunk": True} if ladder.file.shared_trunk else {}
+    return [
+        spec.model_copy(update={"data_order_seed": recorded.get(spec.seed, spec.data_order_seed), **shared}) for spec in specs
+    ]
 
 
 def _recorded_orders(ladder_dir: Path) -> dict[int, int]:

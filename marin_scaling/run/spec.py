@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError
@@ -9,6 +12,7 @@ from pydantic import Field, ValidationError
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
+from marin_scaling.recipe.base import steps_before_decay
 from marin_scaling.recipe.model_shape import ModelShape, flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
@@ -196,6 +200,8 @@ class RunSpec(Part):
     """Protocol of the metric."""
     compute: Compute = Field(default=Compute(), exclude_if=lambda compute: compute == Compute())
     """Precision and devices of the steps; left out if default."""
+    shared_trunk: bool = Field(default=False, exclude_if=lambda shared: not shared)
+    """Runs of this width share their steps before the decay. Left out if each is trained from the beginning."""
     statement_sha256: str | None = None
     """Digest of the preregistration that this run answers; None for a rung."""
 
@@ -251,6 +257,19 @@ class RunSpec(Part):
         return digest_of({key: parts.get(key) for key in ("model", "optimizer", "batch_size", "compute")})
 
     @property
+    def steps_before_decay(self) -> int:
+        """Steps of warm-up and stable phase."""
+        return steps_before_decay(self.train_steps, decay_fraction=self.optimizer.decay_fraction)
+
+    @property
+    def trunk_digest(self) -> str:
+        """Digest of all that determines the steps before the decay, except their number."""
+        parts = self.model_dump(mode="json", exclude={"budget_flops", "train_steps", "epochs", "evaluation"})
+        optimizer = {key: value for key, value in parts["optimizer"].items() if not key.endswith("_fraction")}
+        warmup_steps = int(self.optimizer.warmup_fraction * self.train_steps)
+        return digest_of({**parts, "optimizer": optimizer, "warmup_steps": warmup_steps})
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the run's name."""
         return digest_of(self.model_dump(mode="json"))
@@ -263,6 +282,16 @@ class RunSpec(Part):
     def to_bytes(self) -> bytes:
         """Return the content of `spec.json`."""
         return dump_canonical(self.model_dump(mode="json"))
+
+
+def next_shorter(specs: Sequence[RunSpec]) -> dict[str, RunSpec]:
+    """Return, by digest, the run of these whose trunk each run with a shared trunk continues; the shortest has none."""
+    found, by_trunk = dict[str, RunSpec](), defaultdict[str, list[RunSpec]](list)
+    for spec in sorted((each for each in specs if each.shared_trunk), key=lambda spec: spec.train_steps):
+        by_trunk[spec.trunk_digest].append(spec)
+    for alike in by_trunk.values():
+        found |= {longer.digest: shorter for shorter, longer in itertools.pairwise(alike)}
+    return found
 
 
 def read_spec(raw: bytes, *, name: str) -> RunSpec:

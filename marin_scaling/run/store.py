@@ -63,6 +63,15 @@ class Hardware(Part):
     """Number of processor cores available to the process."""
 
 
+class Trunk(Part):
+    """Steps that a run did not train itself: the beginning of another run of the same width, rates and data."""
+
+    spec_digest: str
+    """SHA-256 of the spec of the run that trained the last of these steps."""
+    steps: int = Field(gt=0)
+    """Number of these steps."""
+
+
 class RunRecord(Part):
     """Outcome of one run: measured loss, cost and provenance."""
 
@@ -108,6 +117,9 @@ class RunRecord(Part):
     """Versions of Python and of packages that influence the numbers."""
     layers: Literal["unrolled", "scanned"] = Field(default="unrolled", exclude_if=lambda layers: layers == "unrolled")
     """Scanned: one layer was compiled and repeated, which changes the rounding of losses. Left out if `unrolled`."""
+    trunk: Trunk | None = Field(default=None, exclude_if=lambda trunk: trunk is None)
+    """Where the run began, if it continued the trunk of another; `flops` and `trained_tokens` count these steps, too. Left out
+    if it trained all steps itself."""
     git_commit: str | None = None
     """Commit checked out in the repository in which the run started; null outside of one."""
     data_digest: str
@@ -169,13 +181,14 @@ def read_history(raw: bytes, *, name: str) -> History:
 
 
 def record_matches(spec: RunSpec, record: RunRecord) -> bool:
-    """Return True if digest, cost and data of a record agree with this spec."""
+    """Return True if digest, cost, data and trunk of a record agree with this spec."""
     return (
         record.spec_digest == spec.digest
         and record.flops == spec.flops
         and record.trained_tokens == spec.trained_tokens
         and record.data_digest == spec.data.digest
         and record.statement_sha256 == spec.statement_sha256
+        and (record.trunk is None or (spec.shared_trunk and record.trunk.steps <= spec.steps_before_decay))
     )
 
 

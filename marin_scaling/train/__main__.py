@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -29,8 +29,8 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
 from marin_scaling.files import claim, read_own_bytes, replace_file
 from marin_scaling.git import checked_out_commit
-from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, weights_dir, work_dir
-from marin_scaling.run.spec import RunSpec, read_spec
+from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, trunk_dir, weights_dir, work_dir
+from marin_scaling.run.spec import RunSpec, next_shorter, read_spec
 from marin_scaling.run.store import History, RunRecord, add_run, end_of_run, is_finished, is_moment, read_run, run_folder
 from marin_scaling.train.compiled_programs import compiling_once, in_turns
 from marin_scaling.train.environment import ALONE, ProcessGroup
@@ -71,8 +71,9 @@ def main() -> int:
             _train_together(spec, place, events=events, group=group)
         sys.exit(0)  # after the other processes of the group
     try:
-        turns = in_turns(specs, compiled_dir(place))
-        return 0 if all([_train_if_free(spec, place, events=events, waits=len(specs) == 1) for spec in turns]) else 1
+        return (
+            0 if all([_train_with_longer(spec, place, events=events, specs=specs) for spec in _beginnings(specs, place)]) else 1
+        )
     except Interrupted:
         return 128 + signal.SIGTERM
 
@@ -106,6 +107,24 @@ def _die_with(launcher: int) -> None:
     while os.getppid() == launcher:
         time.sleep(0.5)
     os._exit(1)
+
+
+def _beginnings(specs: Sequence[RunSpec], place: Workplace) -> Iterator[RunSpec]:
+    """Yield the runs that continue no other of these, in turns with the processes that compile."""
+    shorter = next_shorter(specs)
+    return in_turns([spec for spec in specs if spec.digest not in shorter], compiled_dir(place))
+
+
+def _train_with_longer(spec: RunSpec, place: Workplace, *, events: EventWriter, specs: Sequence[RunSpec]) -> bool:
+    """Train a run, and after it those that continue its trunk one after the other; return False if one failed.
+
+    They are left to the process that trains the run.
+    """
+    went_well = _train_if_free(spec, place, events=events, waits=len(specs) == 1)
+    longer = [each for each in specs if next_shorter(specs).get(each.digest) == spec]
+    if longer and (not went_well or is_finished(place.runs_dir, spec)):
+        went_well = _train_with_longer(longer[0], place, events=events, specs=specs) and went_well
+    return went_well
 
 
 def _train_if_free(spec: RunSpec, place: Workplace, *, events: EventWriter, waits: bool) -> bool:
@@ -235,6 +254,7 @@ def _trained(
             trackers=trackers,
             group=group,
             is_to_end=_TO_END.is_set,
+            trunk=trunk_dir(spec, place) if spec.shared_trunk else None,
         )
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
@@ -277,6 +297,7 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
         hardware=hardware(),
         versions=package_versions(),
         layers="scanned" if scans_layers(spec) else "unrolled",
+        trunk=result.trunk,
         git_commit=commit or checked_out_commit(Path.cwd()),
         data_digest=spec.data.digest,
         history_sha256=sha256_hex(history.to_bytes()),

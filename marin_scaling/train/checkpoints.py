@@ -1,4 +1,4 @@
-"""Choose the checkpoint to resume from; seal checkpoints; set damaged ones aside."""
+"""Choose the checkpoint to resume from; seal checkpoints; set damaged ones aside; pass trunks from run to run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import shutil
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -14,14 +15,17 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint
+from levanter.checkpoint import discover_latest_checkpoint, load_checkpoint, save_checkpoint
 from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 
 from marin_scaling.canonical_json import digest_of
 from marin_scaling.errors import StorageError, first_line
-from marin_scaling.files import read_own_bytes, replace_file
+from marin_scaling.files import read_own_bytes, replace_file, sync_folder
+from marin_scaling.run.curves import forget_seal
+from marin_scaling.run.paths import checkpoints_root, curve_path
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import Trunk
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.step import in_other_layout
 
@@ -212,3 +216,58 @@ def _set_aside(folder: Path) -> Path:
     kept = next(path for n in itertools.count(1) if not (path := folder.with_name(f"{folder.name}-damaged-{n}")).exists())
     folder.rename(kept)
     return kept
+
+
+_TRUNK_MARKER = "trunk.json"
+"""File next to the checkpoint of a trunk that names the run that trained it, and its steps."""
+
+
+def keep_trunk(state: TrainerState, spec: RunSpec, *, curve: Path, trunk: Path, group: ProcessGroup = ALONE) -> None:
+    """Leave the state before the decay, and the loss curve so far, in a folder of `trunk`, unless a run has done so."""
+    steps, unfinished = int(state.step), curve.parent / "trunk"
+    kept = trunk / str(steps)
+    if group.leaders(kept.exists()):
+        return
+    if group.is_leader:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    group.is_everywhere(True)  # no process may write into the folder before
+    checkpoint = unfinished / f"step-{steps - 1}"
+    save_checkpoint(state.saveable_state, step=steps - 1, checkpoint_path=str(checkpoint), is_temporary=False)
+    if group.is_everywhere(True) and group.is_leader:
+        seal_once_whole(checkpoint)
+        replace_file(unfinished / curve.name, read_own_bytes(curve))
+        replace_file(unfinished / _TRUNK_MARKER, Trunk(spec_digest=spec.digest, steps=steps).model_dump_json().encode())
+        sync_folder(unfinished)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.rename(kept)
+
+
+def begin_at_trunk(spec: RunSpec, *, work_dir: Path, trunk: Path, group: ProcessGroup = ALONE) -> None:
+    """Copy the longest part of the trunk that this run can continue into its working folder, unless the run has begun.
+
+    The run then resumes from it as from a checkpoint of its own.
+    """
+    folder, curve = _checkpoints_of(spec, work_dir), curve_path(work_dir)
+    if group.is_leader and not any(map(is_whole, folder.glob("step-*"))):
+        found = [path for path in trunk.glob("[0-9]*") if int(path.name) <= spec.steps_before_decay]
+        longest = max(found, key=lambda path: int(path.name), default=None)
+        if longest is not None and is_intact(longest / f"step-{int(longest.name) - 1}"):
+            copied = work_dir / "copied-trunk"
+            shutil.rmtree(copied, ignore_errors=True)
+            shutil.copytree(longest, copied)
+            shutil.rmtree(folder, ignore_errors=True)
+            forget_seal(curve)
+            (copied / curve.name).replace(curve)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            copied.rename(folder)
+    group.is_everywhere(True)
+
+
+def begun_at(spec: RunSpec, *, work_dir: Path) -> Trunk | None:
+    """Return the steps that an unfinished run took from a trunk; None if it trains all steps itself."""
+    marker = _checkpoints_of(spec, work_dir) / _TRUNK_MARKER
+    return Trunk.model_validate_json(read_own_bytes(marker)) if marker.exists() else None
+
+
+def _checkpoints_of(spec: RunSpec, work_dir: Path) -> Path:
+    return checkpoints_root(work_dir) / spec.directory_name

@@ -18,7 +18,7 @@ from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.files import claim, replace_file, require_writable
 from marin_scaling.run.paths import Workplace, spec_path, work_dir
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.spec import RunSpec, next_shorter
 from marin_scaling.run.store import is_finished
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
@@ -125,7 +125,7 @@ def train_runs(
         attempts = [spec for spec in pending if spec.directory_name not in failures]
         if not attempts:
             raise _failed(failures, specs, workplace)
-        free = [spec for spec in attempts if not others.train(spec)]
+        free = _without_waiting(attempts, [spec for spec in attempts if others.train(spec)])
         for event in pool(free, workplace) if free else ():
             stepping.see(event)
             on_event(event)
@@ -137,6 +137,15 @@ def train_runs(
             time.sleep(_POLL_SECONDS if workplace.storage is None else _SHARED_POLL_SECONDS)
     others.share_at_last(specs)
     return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
+
+
+def _without_waiting(specs: Sequence[RunSpec], theirs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Return the runs that others do not train, and that continue no run of theirs."""
+    shorter, waiting = next_shorter(specs), {spec.digest for spec in theirs}
+    for spec in sorted(specs, key=lambda spec: spec.train_steps):
+        if spec.digest in shorter and shorter[spec.digest].digest in waiting:
+            waiting.add(spec.digest)
+    return [spec for spec in specs if spec.digest not in waiting]
 
 
 class _Others:
@@ -208,7 +217,8 @@ class _SteppingTime:
 
 def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]:
     pending = [spec for spec in specs if not is_finished(workplace.runs_dir, spec)]
-    return sorted(pending, key=lambda spec: -spec.flops)
+    longest = {spec.trunk_digest: spec.flops for spec in sorted(pending, key=lambda spec: spec.flops) if spec.shared_trunk}
+    return sorted(pending, key=lambda spec: -longest.get(spec.trunk_digest, spec.flops))
 
 
 def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace) -> None:

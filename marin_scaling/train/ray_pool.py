@@ -21,7 +21,7 @@ from marin_scaling.files import claim, make_private, replace_file
 from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.config import PerRun, TpuSlice
 from marin_scaling.run.paths import Workplace, spec_path
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.spec import RunSpec, next_shorter
 from marin_scaling.train.environment import ProcessGroup
 from marin_scaling.train.launcher import Pool, how_it_ended, shared_memory, worker_command
 from marin_scaling.train.progress import WorkerEvent, parse_event
@@ -329,16 +329,23 @@ class _Runs:
     def start(self) -> Iterator[WorkerEvent]:
         """Start as many runs as allowed; runs without a slice are retried later, and reported once."""
         while self.waiting and len(self.groups) < self._at_a_time and time.monotonic() >= self._next_start:
-            spec = self.waiting[0]
+            spec = self._next()
+            if spec is None:
+                return
             group = start_group(spec, self._workplace, per_run=self._per_run, events=self._lines)
             if group is not None:
                 self.groups.append(group)
-                self.waiting.pop(0)
+                self.waiting.remove(spec)
                 continue
             self._next_start = time.monotonic() + _ROOM_SECONDS
             if spec.directory_name not in self._said_to_wait:
                 self._said_to_wait.add(spec.directory_name)
                 yield WorkerEvent(kind="noted", run=spec.directory_name, message=_WAITS)
+
+    def _next(self) -> RunSpec | None:
+        """Return the first run that continues no other that waits or is trained; None if all do."""
+        shorter = next_shorter([*self.waiting, *(group.spec for group in self.groups)])
+        return next((spec for spec in self.waiting if spec.digest not in shorter), None)
 
     def wait(self) -> Sequence[Any]:
         """Return the tasks that ended, after all did or some time has passed."""

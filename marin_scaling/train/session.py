@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
 from marin_scaling.run.curves import losses_so_far
-from marin_scaling.run.paths import STARTED_NAME, WORK_ROOT, Workplace, known_specs, work_dir, workplace
+from marin_scaling.run.paths import STARTED_NAME, WORK_ROOT, Workplace, known_specs, trunk_dir, work_dir, workplace
 from marin_scaling.run.plan import LoadedLadder
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
@@ -84,6 +85,9 @@ class TrainableLadder(LoadedLadder):
                 train_with_progress(specs, corpus=corpus, label=label, pool=pool, storage=storage, keep_weights=keep_weights)
         except TimeIsUp:
             return replace(trained, stopped=True)
+        for spec in planned.specs:
+            if spec.shared_trunk and all(is_finished(planned.runs_dir.parent, each) for each in planned.specs):
+                shutil.rmtree(trunk_dir(spec, workplace()), ignore_errors=True)
         return replace(trained, diverged=tuple(_diverged(specs, planned.runs_dir.parent)))
 
     def compile_for(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ from marin_scaling.run.curves import LossCurve, forget_seal, has_diverged, write
 from marin_scaling.run.paths import curve_path
 from marin_scaling.run.plan import require_data
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
-from marin_scaling.train.checkpoints import is_whole, resume_latest, seal_once_whole
+from marin_scaling.run.store import Trunk
+from marin_scaling.train.checkpoints import begin_at_trunk, begun_at, is_whole, keep_trunk, resume_latest, seal_once_whole
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.train.optimizer import initial_optimizer
@@ -68,6 +70,7 @@ class TrainingResult:
     loss_curve: LossCurve
     step_seconds: float
     params_total: int
+    trunk: Trunk | None
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -86,18 +89,22 @@ def train(
     trackers: Sequence[Tracker] = (),
     group: ProcessGroup = ALONE,
     is_to_end: Callable[[], bool] = lambda: False,
+    trunk: Path | None = None,
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
     `on_note` reports events such as an unusable checkpoint. `on_saved` is called after a checkpoint is complete: every 20
     seconds, or more rarely if saving or the call is slow. `trackers` are further Levanter trackers (such as W&B) that mirror
-    the loss curve. All processes of a `group` must call this with a `work_dir` that all of them see.
+    the loss curve. All processes of a `group` must call this with a `work_dir` that all of them see. In the folder `trunk`,
+    runs leave the state before their decay for longer ones, which begin with it.
 
     A run whose loss is no longer finite ends as a result without a loss. So does a run that ends worse than it began and
     worse than uniform guessing, which `on_note` reports. `DataError` if the data would have to be repeated; `Interrupted`,
     after a step and a checkpoint, once `is_to_end` is true.
     """
     require_data(spec, corpus=corpus)
+    if trunk is not None:
+        begin_at_trunk(spec, work_dir=work_dir, trunk=trunk, group=group)
     config = trainer_config(spec, work_dir=work_dir)
     initialize(config)
     optimizer = initial_optimizer(spec)
@@ -109,12 +116,17 @@ def train(
         fresh = initial_state(trainer, spec, optimizer)
         state = resume_latest(trainer, fresh, spec, steps_recorded=curve.steps_done, on_note=on_note, group=group)
         if group.is_leader and int(state.step):
-            on_note(f"resuming from step {int(state.step)} of {spec.train_steps}")
+            began = begun_at(spec, work_dir=work_dir)
+            how = "continuing a shorter run" if began and began.steps == int(state.step) else "resuming"
+            on_note(f"{how} from step {int(state.step)} of {spec.train_steps}")
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
         on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None
         saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
+        if trunk is not None:
+            keep = partial(keep_trunk, spec=spec, curve=curve.path, trunk=trunk, group=group)
+            observer.keep_trunk_after(spec.steps_before_decay, lambda: keep(step.state()))
         try:
             with prefetched(training_batches(spec, corpus.train, first_step=step.steps_done, trainer=trainer)) as batches:
                 is_finite = _train_to_the_end(step, batches, observer)
@@ -133,6 +145,7 @@ def train(
         loss_curve=curve,
         step_seconds=observer.step_seconds,
         params_total=parameter_count(model),
+        trunk=begun_at(spec, work_dir=work_dir),
     )
 
 
@@ -146,7 +159,7 @@ def _train_to_the_end(step: CompiledStep, batches: Iterator[Any], observer: _Obs
         ended, begun = begun, step.advance(tokens)
         if ended is not None and not observer.see(ended):
             return False
-        if observer.is_to_save():
+        if observer.is_to_save(step.steps_done):
             if not observer.see(begun):
                 return False
             begun = None
@@ -228,9 +241,15 @@ class _Observer:
         is_to_end: Callable[[], bool],
     ) -> None:
         self.step_seconds = 0.0
-        self._is_to_end, self._ends = is_to_end, False
+        self._is_to_end, self._ends, self._is_due = is_to_end, False, False
         self._curve, self._saver, self._on_step, self._trackers = curve, saver, on_step, trackers
         self._last: float | None = None
+        self._trunk_steps = 0
+        self._keep_trunk: Callable[[], None] | None = None
+
+    def keep_trunk_after(self, steps: int, keep: Callable[[], None]) -> None:
+        """Call `keep` once so many steps are done."""
+        self._trunk_steps, self._keep_trunk = steps, keep
 
     def see(self, loss: Any) -> bool:
         """Wait for the loss of a step, and process it; return True if it is finite."""
@@ -243,18 +262,22 @@ class _Observer:
         self._on_step(number + 1, nats)
         return is_finite
 
-    def is_to_save(self) -> bool:
-        """Return True if a checkpoint is due, or training is to end."""
+    def is_to_save(self, steps_done: int) -> bool:
+        """Return True if a checkpoint is due, the trunk ends, or training is to end."""
         self._ends = self._is_to_end()
-        return self._saver.is_due() or self._ends
+        self._is_due = self._saver.is_due() or self._ends
+        return self._is_due or steps_done == self._trunk_steps
 
     def save(self, number: int, tokens: Any) -> None:
         """Save the state after the step of this number, whose loss was seen; raise `Interrupted` if training is to end."""
         self._curve.sync()
+        if number + 1 == self._trunk_steps and self._keep_trunk is not None:
+            self._keep_trunk()
         if self._ends:
             self._saver.save_at_last(number, tokens)
             raise Interrupted
-        self._saver.save(number, tokens)
+        if self._is_due:
+            self._saver.save(number, tokens)
         self._last = time.perf_counter()  # excludes the time of saving
 
     def _time(self) -> None:

@@ -1,12 +1,13 @@
 """A ladder that is killed goes on where it was: nothing is trained twice, nothing is lost, and the losses are the same."""
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
-from tiny_ladder import histories, repository, start
+from tiny_ladder import LADDER, histories, repository, start
 
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.store import read_runs
@@ -46,3 +47,25 @@ def test_two_launchers_and_a_kill_change_nothing_but_time(tmp_path: Path) -> Non
     assert undisturbed.returncode == 0, output
     assert histories(quiet) == histories(disturbed)
     assert not (quiet / ".marin-scaling" / "weights").exists()
+
+
+def test_a_ladder_with_shared_trunks_is_killed_and_ends_with_the_curves_of_separate_runs(tmp_path: Path) -> None:
+    """The longer runs say whose steps they continue; no checkpoint of a trunk is left."""
+    shared = LADDER + "shared_trunk: true\n"
+    together, apart = repository(tmp_path / "together", ladder=shared), repository(tmp_path / "apart", ladder=shared)
+    first = start(together)
+    deadline = time.monotonic() + 300
+    while not list((together / ".marin-scaling").glob("trunks/*/*/trunk.json")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate()
+    output, _ = start(together).communicate(timeout=300)
+    assert len(histories(together)) == 4, output
+    trunks = {run.spec.rung_name: run.record.trunk for run in read_runs(together / "runs" / "tiny")}
+    assert [name for name, trunk in trunks.items() if trunk] == ["2e10/8", "2e10/12"], trunks
+    assert not list((together / ".marin-scaling").glob("trunks/*/*"))
+    for name in ("2e10/8", "2e10/12", "1e10/8", "1e10/12"):
+        output, _ = start(apart, "--only", name).communicate(timeout=300)
+        shutil.rmtree(apart / ".marin-scaling" / "trunks", ignore_errors=True)
+    assert histories(apart) == histories(together), output
+    assert not any(run.record.trunk for run in read_runs(apart / "runs" / "tiny"))
