@@ -64,7 +64,7 @@ class Hardware(Part):
 
 
 class Trunk(Part):
-    """Steps that a run did not train itself: the beginning of another run of the same width, rates and data."""
+    """The beginning of another run of the same width, rates and data, which a run continues."""
 
     spec_digest: str
     """SHA-256 of the spec of the run that trained the last of these steps."""
@@ -118,7 +118,7 @@ class RunRecord(Part):
     layers: Literal["unrolled", "scanned"] = Field(default="unrolled", exclude_if=lambda layers: layers == "unrolled")
     """Scanned: one layer was compiled and repeated, which changes the rounding of losses. Left out if `unrolled`."""
     trunk: Trunk | None = Field(default=None, exclude_if=lambda trunk: trunk is None)
-    """Where the run began, if it continued the trunk of another; `flops` and `trained_tokens` count these steps, too. Left out
+    """Beginning that the run took from another; `flops` and `trained_tokens` count these steps, too. Left out
     if it trained all steps itself."""
     git_commit: str | None = None
     """Commit checked out in the repository in which the run started; null outside of one."""
