@@ -161,11 +161,14 @@ class Verdict:
     """Author and run; None if refused or sealed."""
     amendments: tuple[dict[str, Any], ...] = ()
     """Later forecasts of the same run with scores; they count in no track record."""
+    warnings: tuple[str, ...] = ()
+    """What was not checked of its run, and times that contradict the promise; the sentence has them, too."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the document of `marin-scale check --json`."""
         said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
-        return {**said, "registrant": self.registrant, "amendments": list(self.amendments)}
+        said |= {"registrant": self.registrant, "amendments": list(self.amendments), "warnings": list(self.warnings)}
+        return said
 
 
 def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:

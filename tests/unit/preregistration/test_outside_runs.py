@@ -266,6 +266,27 @@ def test_a_history_gives_its_start_and_state(in_json: Path) -> None:
     assert "start" not in next(step for step in verify(in_json).steps if step.what == "observed").evidence
 
 
+def test_a_log_that_begins_before_the_planned_start_is_named_with_both_days(in_json: Path) -> None:
+    """Once it began before that day in every time zone; in the sentence and in the document."""
+    began = datetime.now(UTC) + timedelta(minutes=1)
+    verdict = record(in_json, history(row(5, 4.0, timestamp=began.isoformat()), row(10, LOSS)))
+    (warning,) = [each for each in verdict.to_document()["warnings"] if day(30) in each]
+    assert f"{began:%Y-%m-%d}" in warning
+    assert warning in verdict.sentence
+    assert verdict.state is State.HELD
+    assert check(in_json).sentence == verdict.sentence
+
+
+def test_a_run_that_begins_on_the_planned_day_is_not_warned_about(root: Path) -> None:
+    """Also where that day has not begun in UTC."""
+    folder = register_outside(
+        root, name="soon", planned_start=day(0), outcome={**target()["outcome"], "tracker": "json", "run": "hero-2"}
+    )
+    began = datetime.now(UTC) + timedelta(minutes=1)
+    verdict = record(folder, history(row(5, 4.0, timestamp=began.isoformat()), row(10, LOSS)))
+    assert not [each for each in verdict.warnings if "planned start" in each]
+
+
 def test_a_divergence_that_the_log_shows_by_silence_has_to_be_stated(in_json: Path) -> None:
     """And cannot be stated of a run that ends with a loss."""
     silent = history(row(5, 4.0), row(10, None))
