@@ -64,6 +64,25 @@ def preregister(
     With --seal-until, the forecast is signed now and revealed later with marin-scale registry reveal. A forecast that is not
     revealed in time counts as missed.
 
+    \b
+    A complete target file, without the optional keys promise and curves:
+      name: hero-1e22
+      params: 9.0e9            # of a sparse model, also active_params
+      tokens: 1.86e11
+      flops: 1.0e22            # counted as in the table
+      flops_convention: 6 x parameters x tokens
+      metric: nats_per_token   # or bits_per_byte, paloma_macro_loss_nats
+      evaluation: Paloma, macro average over its parts
+      data: web mix of October 2026
+      trainer: MaxText
+      schedule: WSD, decay over the last fifth
+      planned_start: 2026-12-01
+      outcome:
+        tracker: json          # wandb, levanter, csv, megatron or maxtext
+        project: lab/hero
+        run: hero-1e22
+        key: eval/loss         # its last value is the outcome
+
     Example: marin-scale preregister ladders/quickstart.yaml
     """
     choices = reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)

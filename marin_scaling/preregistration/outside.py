@@ -142,7 +142,7 @@ def _refused(lines: str | tuple[str, ...]) -> LadderFileError:
     return LadderFileError(
         lines,
         why="A target file describes one outside run, so that its outcome can be recognized later.",
-        fix="Correct these keys. No forecast was signed.",
+        fix="Correct these keys. No forecast was signed. To see a complete target file: marin-scale preregister --help",
     )
 
 

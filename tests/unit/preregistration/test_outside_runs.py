@@ -41,7 +41,13 @@ from marin_scaling.errors import (
 from marin_scaling.preregistration import verification
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.outcome import State
-from marin_scaling.preregistration.outside import forecast_outside, preregister_table, read_target_file, record_outcome
+from marin_scaling.preregistration.outside import (
+    TargetFile,
+    forecast_outside,
+    preregister_table,
+    read_target_file,
+    record_outcome,
+)
 from marin_scaling.preregistration.preregister import sign_notice
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import read_registration
@@ -358,6 +364,27 @@ def test_a_log_of_another_kind_is_refused(folder: Path, root: Path) -> None:
     runs.to_json("log.jsonl", orient="records", lines=True)
     with pytest.raises(VerificationError, match="json"):
         record(folder, "log.jsonl")
+
+
+def test_all_missing_keys_are_named_at_once_with_their_meaning(root: Path) -> None:
+    """Also those of the outcome."""
+    Path("bare.yaml").write_text("name: bare\noutcome: {tracker: json}\n")
+    with pytest.raises(LadderFileError) as refusal:
+        read_target_file(Path("bare.yaml"))
+    required = [name for name, field in TargetFile.model_fields.items() if field.is_required() and name != "name"]
+    missing = [*(name for name in required if name != "outcome"), "outcome.project", "outcome.run", "outcome.key"]
+    named = {line.split(": ")[1]: line for line in refusal.value.lines}
+    assert set(named) == set(missing)
+    assert "Trained tokens" in named["tokens"]
+
+
+def test_the_help_has_a_complete_target_file(root: Path) -> None:
+    """It can be copied as it is."""
+    shown = CliRunner().invoke(app, ["preregister", "--help"]).output.splitlines()
+    first = next(at for at, line in enumerate(shown) if line.strip().startswith("name: "))
+    block = shown[first : shown.index("", first)]
+    Path("copied.yaml").write_text("\n".join(block) + "\n")
+    assert read_target_file(Path("copied.yaml")).outcome.tracker == "json"
 
 
 def test_a_table_that_is_not_text_is_refused(root: Path) -> None:
