@@ -98,8 +98,8 @@ def track_run(
 
     The forecast uses the training loss so far and the curves of the ladder's finished runs. The command prints a 90 %
     interval, the signed forecast, and warnings about the loss. RUN may be a table with columns step and loss, or a chart that
-    W&B exported; --against then names the preregistration of its target. An outside run whose curve was forecast is followed by
-    its log.
+    W&B exported; --against then names the preregistration of its target. An outside run is followed by its log,
+    in any format that marin-scale outcome reads.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """
