@@ -10,6 +10,7 @@ import typer
 
 from marin_scaling.cli.fit import ALLOW, COLUMN, DROP, KEEP, SKIP, UNIT, WHERE, reading_choices
 from marin_scaling.cli.verify import REGISTRY
+from marin_scaling.fitting.law import DEFAULT_LAW, law_names
 from marin_scaling.preregistration.layout import SIGNERS_NAME
 from marin_scaling.printable import quoted
 
@@ -31,6 +32,7 @@ _SEAL_UNTIL = typer.Option(
 _KEY = typer.Option(
     None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with; default: yours, or a new one."
 )
+_LAW = typer.Option(DEFAULT_LAW, "--law", metavar="LAW", help=f"Law to fit and sign: {', '.join(law_names())}.")
 
 
 def preregister(
@@ -46,6 +48,7 @@ def preregister(
         None, "--slug", metavar="NAME", help="Folder name after the date; default: the name in the file."
     ),
     seal_until: str | None = _SEAL_UNTIL,
+    law: str = _LAW,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast, signer and missing declarations; sign nothing."),
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
@@ -88,10 +91,12 @@ def preregister(
     choices = reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)
     if ladder_path is None:
         files = _outside_files(table, target, seal_until=seal_until)
-        _register_outside(*files, choices, registry=registry, key=key, signer=signer, slug=slug, dry_run=dry_run)
+        _register_outside(*files, choices, registry=registry, key=key, signer=signer, slug=slug, law=law, dry_run=dry_run)
         return
     _require_no_table(table, target, choices)
-    _register_target(ladder_path, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, dry_run=dry_run)
+    _register_target(
+        ladder_path, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, law=law, dry_run=dry_run
+    )
 
 
 def _register_target(
@@ -102,6 +107,7 @@ def _register_target(
     signer: str | None,
     slug: str | None,
     seal_until: str | None,
+    law: str,
     dry_run: bool,
 ) -> None:
     from marin_scaling.preregistration import preregister as domain
@@ -121,13 +127,14 @@ def _register_target(
         typer.echo(domain.signer_text(principal, key) + "\n")
         for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
             typer.echo(warning)
-        evidence = domain.forecast_target(planned, on_message=typer.echo)
+        evidence = domain.forecast_target(planned, law=law, on_message=typer.echo)
         file = planned.ladder.file
         require_signable(evidence, registry_dir=registry, principal=principal, slug=slug or file.name, promise=file.promise)
-        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {shlex.quote(str(ladder_path))}")
+        option = "" if law == DEFAULT_LAW else f" --law {shlex.quote(law)}"
+        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {shlex.quote(str(ladder_path))}{option}")
         return
     made = domain.preregister(
-        planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, on_message=typer.echo
+        planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, law=law, on_message=typer.echo
     )
     name, files = made.folder.name, shlex.join(map(str, (registry, planned.runs_dir, ladder_path)))
     if seal_until:
@@ -175,6 +182,7 @@ def _register_outside(
     key: Path | None,
     signer: str | None,
     slug: str | None,
+    law: str,
     dry_run: bool,
 ) -> None:
     from marin_scaling.preregistration import outside
@@ -185,12 +193,12 @@ def _register_outside(
     if dry_run:
         principal = outside.registrant_of(wanted, registry=registry, signer=signer, on_message=typer.echo)
         typer.echo(signer_text(principal, key) + "\n")
-        evidence = outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
+        evidence = outside.forecast_outside(table, wanted, law=law, on_message=typer.echo, **choices)
         require_signable(evidence, registry_dir=registry, principal=principal, slug=slug or wanted.name, promise=wanted.promise)
         typer.echo("Nothing is signed.\nNext: the same command without --dry-run")
         return
     made = outside.preregister_table(
-        table, wanted, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
+        table, wanted, registry=registry, key=key, signer=signer, slug=slug, law=law, on_message=typer.echo, **choices
     )
     signed = [table, target, *([Path(wanted.curves.path)] if wanted.curves else [])]
     files = shlex.join(map(str, (registry, *signed)))

@@ -110,6 +110,24 @@ def test_the_choices_of_reading_are_signed_and_repeated(tmp_path: Path, monkeypa
     assert next(step for step in verify(made).steps if step.what == "ladder").compared
 
 
+def test_the_chosen_law_is_signed_and_fitted_again(root: Path) -> None:
+    """Its name is in the statement, and the refit gives the quantiles."""
+    write_files(root, name="second", outcome={**target()["outcome"], "run": "hero-2"})
+    said = ["preregister", "--table", "runs.csv", "--target", "hero.yaml", "--law", "coupled-surface", "--key", "key"]
+    done = CliRunner().invoke(app, [*said, "--as", PRINCIPAL])
+    assert done.exit_code == 0, str(done.exception)
+    folder = next((root / "preregistrations").glob("*-second"))
+    assert read_registration(folder).predicate["fit"]["law"].partition(":")[0] == "coupled-surface"
+    assert next(step for step in verify(folder).steps if step.what == "fit").compared
+
+
+@pytest.mark.parametrize("law", ["laws.py:mine", "no-such-law"])
+def test_a_law_that_others_cannot_fit_again_is_refused(root: Path, law: str) -> None:
+    """A Python file's, whose code is not signed, and an unknown one."""
+    with pytest.raises(UsageError, match="coupled-surface"):
+        register(law=law)
+
+
 def test_without_the_table_the_ladder_is_not_compared(folder: Path) -> None:
     """The statement's own rows are still fitted again."""
     Path("runs.csv").unlink()
