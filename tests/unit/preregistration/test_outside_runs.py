@@ -148,6 +148,18 @@ def test_the_outcome_is_the_last_value_of_the_named_key(folder: Path, root: Path
     assert {step.what for step in verify(folder).steps} >= {"observed", "log"}
 
 
+def test_the_document_of_a_verdict_always_has_its_comparison_and_status(folder: Path, root: Path) -> None:
+    """Null with the reason before the outcome; then the observed loss beside the forecast."""
+    before = json.loads(CliRunner().invoke(app, ["check", folder.name, "--json"]).stdout)[0]
+    assert (before["comparison"], before["status"].partition(":")[0]) == (None, "not compared")
+    record(folder, write_log(root))
+    after = json.loads(CliRunner().invoke(app, ["check", folder.name, "--json"]).stdout)[0]
+    assert after["comparison"]["observed"] == pytest.approx(LOSS)
+    assert after["comparison"]["forecast"] == pytest.approx(read_registration(folder).quantiles[0.5])
+    assert after["status"] == "compared"
+    assert after.keys() == before.keys()
+
+
 def test_an_outcome_is_read_once(folder: Path, root: Path) -> None:
     """A second log is refused before it is read."""
     first = record(folder, write_log(root)).outcome
