@@ -173,9 +173,9 @@ class Verdict:
     amendments: tuple[dict[str, Any], ...] = ()
     """Later forecasts of the same run with scores; they count in no track record."""
     warnings: tuple[str, ...] = ()
-    """What was not checked of its run, and times that contradict the promise; the sentence has them, too."""
+    """Parts of its run that were not checked, and times that contradict the promise, as in the sentence."""
     comparison: dict[str, Any] | None = None
-    """Observed loss beside the forecast with its 90 % interval; None without an outcome."""
+    """Observed loss and the forecast with its 90 % interval; None without an outcome."""
 
     @property
     def status(self) -> str:
@@ -185,8 +185,8 @@ class Verdict:
     def to_document(self) -> dict[str, Any]:
         """Return the document of `marin-scale check --json`."""
         said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
-        said |= {"registrant": self.registrant, "amendments": list(self.amendments), "warnings": list(self.warnings)}
-        return {**said, "comparison": self.comparison, "status": self.status}
+        seen = {"amendments": list(self.amendments), "warnings": list(self.warnings)}
+        return {**said, "registrant": self.registrant, **seen, "comparison": self.comparison, "status": self.status}
 
 
 def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
