@@ -492,6 +492,27 @@ def test_a_run_that_diverged_with_a_finite_loss_is_a_miss(root: Path, folder: Pa
     assert (verdict.state, verdict.outcome["value"]) == ("missed", None)
 
 
+def test_no_line_of_output_is_wider_than_80_columns(root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except for commands, which are copied, and words without a blank; a document is not wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    log, signing = str(write_curve_log(root, done=0.6)), ["--key", "key", "--as", PRINCIPAL]
+    write_files(root, name="second", outcome={"tracker": "csv", "project": "lab/hero", "run": "hero-2", "key": KEY})
+    commands = [
+        ["preregister", "--table", "runs.csv", "--target", "hero.yaml", *signing],
+        ["track", folder.name, "--log", log],
+        ["registry", "deviate", folder.name, "--from-step", "9", "--reason", "a new mix", *signing],
+        ["outcome", folder.name, "--log", str(write_log(root)), *signing],
+        ["check", folder.name],
+        ["registry", "log"],
+    ]
+    for command in commands:
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, str(done.exception)
+        wide = [line.strip() for line in done.output.splitlines() if len(line) > 80]
+        assert not [line for line in wide if " " in line and not line.startswith(("git ", "marin-scale "))]
+    assert json.loads(CliRunner().invoke(app, ["track", folder.name, "--log", log, "--json"]).stdout)["run"] == RUN
+
+
 @pytest.mark.parametrize("option", [["--steps", "100"], ["--against", "x"], ["--column", "loss=x"]])
 def test_options_of_other_runs_are_refused_beside_a_log(root: Path, folder: Path, option: list[str]) -> None:
     """They would have no effect."""
