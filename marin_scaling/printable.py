@@ -205,6 +205,22 @@ def wrapped(text: str, indent: str = "", *, hang: int = 2, width: int = TABLE_WI
     return filled.replace("\0", " ")
 
 
+def wrapped_lines(text: str, *, hang: int = 2) -> str:
+    """Return a text whose lines of more than 80 columns are wrapped with an indent; tables and commands are not broken.
+
+    >>> print(wrapped_lines("done\\n  Next: marin-scale verify all"))
+    done
+      Next: marin-scale verify all
+    """
+    return "\n".join(line if len(line) <= TABLE_WIDTH else _narrowed(line, hang=hang) for line in text.split("\n"))
+
+
+def _narrowed(line: str, *, hang: int) -> str:
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    return wrapped(text, indent, hang=max(hang - len(indent), 2), width=terminal_width())
+
+
 def wrapped_error(error: object) -> str:
     """Return the text of an error with its lines wrapped below each other.
 

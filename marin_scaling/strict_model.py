@@ -174,12 +174,13 @@ def faults_of(
     whole: str = "document",
     keys: Collection[str] = (),
     with_values: bool = True,
+    most: int = FAULTS_NAMED,
 ) -> list[Fault]:
     """Return the first faults of a document, unknown keys before others, one per key, and one with the number of further ones.
 
-    A value that fits no alternative is one fault, and so is an empty list with a wrong item. `whole` names the document itself,
-    and `keys` are all known keys, to suggest one for an unknown key. Values are left out (not `with_values`) if the file may
-    hold secrets.
+    At most `most` keys are named. A value that fits no alternative is one fault, and so is an empty list with a wrong item.
+    `whole` names the document itself, and `keys` are all known keys, to suggest one for an unknown key. Values are left out
+    (not `with_values`) if the file may hold secrets.
     """
     if error.error_count() > _MOST_FAULTS:
         return [Fault((), f"{error.error_count()} keys are wrong")]
@@ -189,7 +190,7 @@ def faults_of(
     above = {key[:count] for key in by_key for count in range(1, len(key))}
     wrong = [(key, alike) for key, alike in by_key.items() if key not in above or alike[0]["type"] != "too_short"]
     unknown = [each for each in wrong if _is_unknown(each[1][0])][:UNKNOWN_KEYS_NAMED]
-    named = [*unknown, *(each for each in wrong if not _is_unknown(each[1][0]))][:FAULTS_NAMED]
+    named = [*unknown, *(each for each in wrong if not _is_unknown(each[1][0]))][:most]
     rest = len(wrong) - len(named)
     return [
         *(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ValidationError
@@ -16,11 +16,12 @@ from marin_scaling.files import read_bytes
 from marin_scaling.limits import (
     FIRST_YEAR,
     LAST_YEAR,
+    MESSAGE_LINES,
     NUMBER_CHARACTERS,
     YAML_BYTES,
 )
 from marin_scaling.printable import quoted
-from marin_scaling.strict_model import Part, faults_of
+from marin_scaling.strict_model import Fault, Part, faults_of
 
 MOST_VALUES = 100_000
 """Values in one file after expanding aliases, 64 characters of text counted as one; a few kilobytes of aliases can expand to
@@ -84,8 +85,10 @@ def _validated(
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        faults = faults_of(error, document, whole=noun.split()[-1], keys=_keys(model), with_values=False)
-        lines = (f"{path}, line {_line_of(node, each.place)}: {each.message}" for each in faults)
+        whole, most = noun.split()[-1], MESSAGE_LINES - 1
+        faults = faults_of(error, document, whole=whole, keys=_keys(model), with_values=False, most=most)
+        said = [(each.place, f"{each.message}{_meaning(model, each)}") for each in faults]
+        lines = (f"{path}, line {_line_of(node, place)}: {message}" for place, message in said)
         raise refused(tuple(line if line.endswith("?") else f"{line}." for line in lines)) from error
 
 
@@ -105,6 +108,17 @@ def _load(path: Path, *, noun: str, refused: Refused) -> tuple[dict[Any, Any], y
         raise refused(f"{path} does not hold {noun}: {found}.")
     _refuse_key_twice(path, node, refused)
     return document, node
+
+
+def _meaning(model: Any, fault: Fault) -> str:
+    """Return the meaning of a missing key in brackets, from the docstring below its field; empty for another fault."""
+    field, is_missing = None, fault.message.endswith(": field required")
+    for step in (each for each in fault.place if isinstance(each, str) and is_missing):
+        field = getattr(model, "model_fields", {}).get(step)
+        parts = (field.annotation, *get_args(field.annotation)) if field else ()
+        model = next((each for each in parts if hasattr(each, "model_fields")), None)
+    meaning = " ".join(((field and field.description) or "").split()).rstrip(".")
+    return f" ({meaning})" if meaning else ""
 
 
 def _keys(model: type[BaseModel]) -> set[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from marin_scaling.cli.fit import ALLOW, COLUMN, DROP, KEEP, SKIP, UNIT, WHERE, reading_choices
-from marin_scaling.cli.verify import REGISTRY
+from marin_scaling.cli.verify import REGISTRY, echo_wrapped
+from marin_scaling.fitting.law import DEFAULT_LAW, law_names
 from marin_scaling.preregistration.layout import SIGNERS_NAME
 from marin_scaling.printable import quoted
 
@@ -31,6 +32,7 @@ _SEAL_UNTIL = typer.Option(
 _KEY = typer.Option(
     None, "--key", metavar="FILE", readable=False, help="SSH private key to sign with; default: yours, or a new one."
 )
+_LAW = typer.Option(DEFAULT_LAW, "--law", metavar="LAW", help=f"Law to fit and sign: {', '.join(law_names())}.")
 
 
 def preregister(
@@ -46,6 +48,7 @@ def preregister(
         None, "--slug", metavar="NAME", help="Folder name after the date; default: the name in the file."
     ),
     seal_until: str | None = _SEAL_UNTIL,
+    law: str = _LAW,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the forecast, signer and missing declarations; sign nothing."),
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
@@ -64,15 +67,36 @@ def preregister(
     With --seal-until, the forecast is signed now and revealed later with marin-scale registry reveal. A forecast that is not
     revealed in time counts as missed.
 
+    \b
+    A complete target file, without the optional keys promise and curves:
+      name: hero-1e22
+      params: 9.0e9            # of a sparse model, also active_params
+      tokens: 1.86e11
+      flops: 1.0e22            # counted as in the table
+      flops_convention: 6 x parameters x tokens
+      metric: nats_per_token   # or bits_per_byte, paloma_macro_loss_nats
+      evaluation: Paloma, macro average over its parts
+      data: web mix of October 2026
+      trainer: MaxText
+      schedule: WSD, decay over the last fifth
+      planned_start: 2026-12-01
+      outcome:
+        tracker: json          # wandb, levanter, csv, megatron or maxtext
+        project: lab/hero
+        run: hero-1e22
+        key: eval/loss         # its last value is the outcome
+
     Example: marin-scale preregister ladders/quickstart.yaml
     """
     choices = reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)
     if ladder_path is None:
         files = _outside_files(table, target, seal_until=seal_until)
-        _register_outside(*files, choices, registry=registry, key=key, signer=signer, slug=slug, dry_run=dry_run)
+        _register_outside(*files, choices, registry=registry, key=key, signer=signer, slug=slug, law=law, dry_run=dry_run)
         return
     _require_no_table(table, target, choices)
-    _register_target(ladder_path, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, dry_run=dry_run)
+    _register_target(
+        ladder_path, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, law=law, dry_run=dry_run
+    )
 
 
 def _register_target(
@@ -83,6 +107,7 @@ def _register_target(
     signer: str | None,
     slug: str | None,
     seal_until: str | None,
+    law: str,
     dry_run: bool,
 ) -> None:
     from marin_scaling.preregistration import preregister as domain
@@ -95,20 +120,21 @@ def _register_target(
     planned = load_ladder(ladder_path).bind()
     due = planned.ladder.file.promise.due
     if reveal_by and due and due < reveal_by.date():
-        typer.echo(f"warning: the run is due on {due}, before the forecast is revealed on {reveal_by.date()}")
+        echo_wrapped(f"warning: the run is due on {due}, before the forecast is revealed on {reveal_by.date()}")
     if dry_run:
         principal = find_principal(signer)
         domain.require_registrable(planned, registry=registry, principal=principal, sealed=reveal_by is not None)
-        typer.echo(domain.signer_text(principal, key) + "\n")
+        echo_wrapped(domain.signer_text(principal, key) + "\n")
         for warning in domain.unknown_people(planned.ladder.file.promise, registry=registry, principal=principal):
-            typer.echo(warning)
-        evidence = domain.forecast_target(planned, on_message=typer.echo)
+            echo_wrapped(warning)
+        evidence = domain.forecast_target(planned, law=law, on_message=echo_wrapped)
         file = planned.ladder.file
         require_signable(evidence, registry_dir=registry, principal=principal, slug=slug or file.name, promise=file.promise)
-        typer.echo(f"Nothing is signed.\nNext: marin-scale preregister {shlex.quote(str(ladder_path))}")
+        option = "" if law == DEFAULT_LAW else f" --law {shlex.quote(law)}"
+        echo_wrapped(f"Nothing is signed.\nNext: marin-scale preregister {shlex.quote(str(ladder_path))}{option}")
         return
     made = domain.preregister(
-        planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, on_message=typer.echo
+        planned, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, law=law, on_message=echo_wrapped
     )
     name, files = made.folder.name, shlex.join(map(str, (registry, planned.runs_dir, ladder_path)))
     if seal_until:
@@ -156,6 +182,7 @@ def _register_outside(
     key: Path | None,
     signer: str | None,
     slug: str | None,
+    law: str,
     dry_run: bool,
 ) -> None:
     from marin_scaling.preregistration import outside
@@ -164,14 +191,14 @@ def _register_outside(
 
     wanted = outside.read_target_file(target)
     if dry_run:
-        principal = outside.registrant_of(wanted, registry=registry, signer=signer, on_message=typer.echo)
-        typer.echo(signer_text(principal, key) + "\n")
-        evidence = outside.forecast_outside(table, wanted, on_message=typer.echo, **choices)
+        principal = outside.registrant_of(wanted, registry=registry, signer=signer, on_message=echo_wrapped)
+        echo_wrapped(signer_text(principal, key) + "\n")
+        evidence = outside.forecast_outside(table, wanted, law=law, on_message=echo_wrapped, **choices)
         require_signable(evidence, registry_dir=registry, principal=principal, slug=slug or wanted.name, promise=wanted.promise)
-        typer.echo("Nothing is signed.\nNext: the same command without --dry-run")
+        echo_wrapped("Nothing is signed.\nNext: the same command without --dry-run")
         return
     made = outside.preregister_table(
-        table, wanted, registry=registry, key=key, signer=signer, slug=slug, on_message=typer.echo, **choices
+        table, wanted, registry=registry, key=key, signer=signer, slug=slug, law=law, on_message=echo_wrapped, **choices
     )
     signed = [table, target, *([Path(wanted.curves.path)] if wanted.curves else [])]
     files = shlex.join(map(str, (registry, *signed)))
@@ -182,8 +209,8 @@ def _register_outside(
 def _print_seal(name: str, *, seal_until: str) -> None:
     from marin_scaling.preregistration.events.seal import SEALED_DIR
 
-    typer.echo(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
-    typer.echo(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
+    echo_wrapped(f"{SEALED_DIR / name} is the only copy of the forecast: back it up.")
+    echo_wrapped(f"Reveal the forecast by {seal_until}, or it counts as missed: marin-scale registry reveal {name}")
 
 
 def _print_next(made: Registration, *, registry: Path, files: str, then: str, command: str) -> None:
@@ -197,21 +224,21 @@ def _print_next(made: Registration, *, registry: Path, files: str, then: str, co
     if made.added_signer:
         merged = f"git push -u origin my-key      # open a pull request and merge it\n  git switch {base} && git pull"
         from_base = "" if branch == name else f" {base}"
-        typer.echo(
-            "This key is new, and a review trusts only merged keys. Where changes are reviewed, merge the key first:\n"
+        echo_wrapped(
+            "This key is new, and a review trusts only merged keys.\nWhere changes are reviewed, merge the key first:\n"
             f"  git switch -c my-key{from_base} && git add {shlex.quote(str(registry / SIGNERS_NAME))} && "
             f"git commit -m 'Allow {made.statement.predicate['registrant']} to sign'\n"
             f"  {merged if remote else f'git switch {base} && git merge my-key'} && "
             + (f"git switch {branch} && git merge {base}" if from_base else f"git switch -c {name}")
         )
-    typer.echo(f"Next: {'publish' if remote else 'commit'} the forecast, then {then}:\n  git add {files}")
+    echo_wrapped(f"Next: {'publish' if remote else 'commit'} the forecast, then {then}:\n  git add {files}")
     commit = f"  git commit -m 'Preregister {name}'"
     if remote:
-        typer.echo(f"{commit} && git push\n  {command}")
+        echo_wrapped(f"{commit} && git push\n  {command}")
         return
     review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
-    typer.echo(f"{commit}\n{review}  {command}")
-    typer.echo("This repository has no remote: others can confirm the forecast's time only once it is pushed or stamped.")
+    echo_wrapped(f"{commit}\n{review}  {command}")
+    echo_wrapped("This repository has no remote.\nOthers can confirm the forecast's time only once it is pushed or stamped.")
 
 
 def run(
@@ -231,5 +258,5 @@ def run(
     from marin_scaling.preregistration.registry import one_folder
 
     folder = one_folder(which, registry=registry, sealed=True)
-    train_target(folder, on=where, on_message=typer.echo)
-    typer.echo(f"Next: marin-scale {'registry reveal' if is_sealed(folder) else 'check'} {which}")
+    train_target(folder, on=where, on_message=echo_wrapped)
+    echo_wrapped(f"Next: marin-scale {'registry reveal' if is_sealed(folder) else 'check'} {which}")

@@ -84,10 +84,10 @@ def sign(
     folder = one_folder(which, registry=registry)
     print_steps(verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
     signing_key, principal = find_signing_key(key), find_principal(signer)
-    typer.echo(signing_key.note)
-    typer.echo(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
+    echo_wrapped(signing_key.note)
+    echo_wrapped(f"Signed: {countersign(folder, key=signing_key, principal=principal)}")
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Next: {commit_and_push()} {folder.parent}")
+    echo_wrapped(f"Next: {commit_and_push()} {folder.parent}")
 
 
 @registry_app.command("stamp")
@@ -120,8 +120,8 @@ def stamp(
     path = folder / f"stamp-{len(standing) + 1}.tsr"
     write_once(path, reply)
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"{path}: the signature existed at {moment_text(moment)}")
-    typer.echo(f"Next: {commit_and_push()} {folder.parent}")
+    echo_wrapped(f"{path}: the signature existed at {moment_text(moment)}")
+    echo_wrapped(f"Next: {commit_and_push()} {folder.parent}")
 
 
 @registry_app.command("amend")
@@ -145,9 +145,9 @@ def amend(
 
     require_reason(reason)
     folder = one_folder(which, registry=registry)
-    made = amend_forecast(folder, reason=reason, steps_seen=steps_seen, key=key, signer=signer, on_message=typer.echo)
-    typer.echo(f"Signed: {made}")
-    typer.echo(f"Next: {commit_and_push()} {folder.parent} before the run ends; the forecast counts from its time in the log")
+    made = amend_forecast(folder, reason=reason, steps_seen=steps_seen, key=key, signer=signer, on_message=echo_wrapped)
+    echo_wrapped(f"Signed: {made}")
+    echo_wrapped(f"Next: {commit_and_push()} {folder.parent} before the run ends; the forecast counts from its time in the log")
 
 
 @registry_app.command("withdraw")
@@ -278,11 +278,11 @@ def _give(
 
     require_reason(reason)
     folder = one_folder(which, registry=registry)
-    given = sign_notice(folder, kind, reason=reason, key=key, signer=signer, on_message=typer.echo, **content)
-    typer.echo(f"Signed: {given}")
+    given = sign_notice(folder, kind, reason=reason, key=key, signer=signer, on_message=echo_wrapped, **content)
+    echo_wrapped(f"Signed: {given}")
     if kind in ENDING_KINDS:
         echo_wrapped(verdicts_on([folder], runs_dir=RUNS_DIR, at=datetime.now(UTC))[0].sentence)
-    typer.echo(f"Next: {commit_and_push()} {folder.parent}; the notice counts from its time in the log")
+    echo_wrapped(f"Next: {commit_and_push()} {folder.parent}; the notice counts from its time in the log")
 
 
 @registry_app.command("reveal")
@@ -313,7 +313,7 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
     print_steps(verify_and_fit(whole, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
     seal.reveal(folder)
     write_down(folder.parent, at=datetime.now(UTC))
-    typer.echo(f"Revealed: {folder}\nNext: {commit_and_push()} {registry}, with the ladder file and its runs")
+    echo_wrapped(f"Revealed: {folder}\nNext: {commit_and_push()} {registry}, with the ladder file and its runs")
 
 
 @registry_app.command("log")
@@ -329,10 +329,10 @@ def log(registry: Path = REGISTRY) -> None:
 
     added = write_down(registry, at=datetime.now(UTC))
     for entry in added:
-        typer.echo(f"added line {entry.number + 1}: {entry.kind} {entry.id}")
+        echo_wrapped(f"added line {entry.number + 1}: {entry.kind} {entry.id}")
     if added:
         _warn_of_later_times(added, registry=registry)
-    typer.echo(f"{log_path(registry)} has {len(read_log(registry).entries)} lines")
+    echo_wrapped(f"{log_path(registry)} has {len(read_log(registry).entries)} lines")
 
 
 def _warn_of_later_times(added: Sequence[LogEntry], *, registry: Path) -> None:
@@ -343,7 +343,7 @@ def _warn_of_later_times(added: Sequence[LogEntry], *, registry: Path) -> None:
     before = {(entry.id, *entry.files): entry for entry in logged_there("HEAD", registry_dir=registry).entries}
     again = [then for entry in added if (then := before.get((entry.id, *entry.files))) and then.logged_at != entry.logged_at]
     if again:
-        typer.echo(
+        echo_wrapped(
             f"warning: {len(again)} of the last commit's log now have later times, such as {again[0].id}, logged "
             f"at {again[0].logged_at}. If this is not the result of a merge, restore the log: "
             f"git checkout HEAD -- {log_path(registry)}"
@@ -370,5 +370,5 @@ def import_(
     for verdict in made.verdicts:
         echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
     refused = sum(verdict.state is State.REFUSED for verdict in made.verdicts)
-    typer.echo(f"Imported {counted(len(made.verdicts), 'forecast')}, {refused} refused: {REGISTRIES / made.name}")
-    typer.echo(f"Next: {commit_and_push()} {REGISTRIES / made.name}")
+    echo_wrapped(f"Imported {counted(len(made.verdicts), 'forecast')}, {refused} refused: {REGISTRIES / made.name}")
+    echo_wrapped(f"Next: {commit_and_push()} {REGISTRIES / made.name}")

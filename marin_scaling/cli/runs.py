@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from marin_scaling.cli.fit import TABLE, chosen_columns
-from marin_scaling.cli.verify import REGISTRY
+from marin_scaling.cli.verify import REGISTRY, echo_wrapped
 from marin_scaling.units import counted
 
 _PLACES = typer.Argument(metavar="PLACE...", help="Files or folders of trackers, or wandb:ENTITY/PROJECT.")
@@ -98,8 +98,8 @@ def track_run(
 
     The forecast uses the training loss so far and the curves of the ladder's finished runs. The command prints a 90 %
     interval, the signed forecast, and warnings about the loss. RUN may be a table with columns step and loss, or a chart that
-    W&B exported; --against then names the preregistration of its target. An outside run whose curve was forecast is followed by
-    its log.
+    W&B exported; --against then names the preregistration of its target. An outside run is followed by its log,
+    in any format that marin-scale outcome reads.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """
@@ -116,7 +116,7 @@ def track_run(
 
         typer.echo(dump_canonical(tracked_document(found)), nl=False)
     else:
-        typer.echo(tracked_text(found))
+        echo_wrapped(tracked_text(found))
 
 
 def _require_log_alone(options: Mapping[str, object]) -> None:
@@ -139,4 +139,4 @@ def _track_outside(run: str, logs: list[str], *, registry: Path, as_json: bool) 
     if as_json:
         typer.echo(dump_canonical(followed_document(found)), nl=False)
     else:
-        typer.echo(followed_text(found))
+        echo_wrapped(followed_text(found))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.printable import printable, quoted, terminal_width, wrapped, wrapped_error
+from marin_scaling.printable import printable, quoted, wrapped_error, wrapped_lines
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.outcome import VerifiedStep
@@ -22,8 +22,8 @@ _RUNS = typer.Option(Path("runs"), "--runs", metavar="FOLDER", help="Run store."
 
 
 def echo_wrapped(text: str, *, indent: int = 2) -> None:
-    """Print a line, wrapped with its further lines indented."""
-    typer.echo(wrapped(text, hang=indent, width=terminal_width()))
+    """Print a text, its wide lines wrapped with their further lines indented."""
+    typer.echo(wrapped_lines(text, hang=indent))
 
 
 def push() -> str:
@@ -121,7 +121,7 @@ def check(
                 echo_wrapped(line, indent=4)
         if written := [folder.name for folder in folders if folder not in before and is_present(folder / OUTCOME_NAME)]:
             files, subject = shlex.join(map(str, (registry, runs))), shlex.quote(f"Check {', '.join(written)}")
-            typer.echo(f"Next: git add {files} && git commit -m {subject}{push()}")
+            echo_wrapped(f"Next: git add {files} && git commit -m {subject}{push()}")
     states = {verdict.state for verdict in verdicts}
     raise typer.Exit(
         1 if State.REFUSED in states or (strict and states & {State.MISSED, State.OVERDUE, State.WITHDRAWN_LATE}) else 0
@@ -154,13 +154,13 @@ def outcome(
     """
     from marin_scaling.preregistration.outside import record_outcome
 
-    verdict = record_outcome(which, *log, registry=registry, key=key, signer=signer, diverged=diverged, on_message=typer.echo)
+    verdict = record_outcome(which, *log, registry=registry, key=key, signer=signer, diverged=diverged, on_message=echo_wrapped)
     echo_wrapped(f"{printable(verdict.id)}  {verdict.sentence}")
-    typer.echo(f"Next: git add {shlex.quote(str(registry))} && git commit -m {shlex.quote(f'Check {verdict.id}')}{push()}")
+    echo_wrapped(f"Next: git add {shlex.quote(str(registry))} && git commit -m {shlex.quote(f'Check {verdict.id}')}{push()}")
 
 
 def _say_empty(registry: Path) -> None:
-    typer.echo(f"{registry} has no preregistrations. To register one: marin-scale preregister LADDER.yaml")
+    echo_wrapped(f"{registry} has no preregistrations. To register one: marin-scale preregister LADDER.yaml")
 
 
 def _merge(base: str) -> str:
@@ -206,7 +206,7 @@ def review(
     text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
     typer.echo(text if markdown else readable(text), nl=False)
     if found.sound and not markdown and (names := [each.folder.name for each in found.reviewed if each.is_new]):
-        typer.echo(
+        echo_wrapped(
             f"Next: sign a forecast that you support, then merge:\n  marin-scale registry sign {names[0]}\n  {_merge(base)}"
         )
     raise typer.Exit(0 if found.sound else 1)

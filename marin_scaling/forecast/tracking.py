@@ -339,6 +339,7 @@ def _levels(quantiles: Mapping[float, float]) -> dict[str, float]:
     return {f"{level:g}": value for level, value in quantiles.items()}
 
 
+_NO_CURVE = "its curve was not forecast: no prediction"
 _OTHER_TOKENS = 0.05
 """Difference of tokens from which a run is not on its promised schedule; trainers that count from 0 are off by less."""
 
@@ -347,8 +348,9 @@ _OTHER_TOKENS = 0.05
 class FollowedCurve:
     """A run in training against the forecast of its curve.
 
-    `signed` are the quantiles by fraction and level that were signed, `seen` its losses at `FRACTIONS`, NaN where unknown, and
-    `now` the forecast with these losses. `end` are the signed quantiles of the final loss.
+    `signed` are the quantiles by fraction and level that were signed, empty if only the end was forecast. `seen` are its
+    losses at `FRACTIONS`, NaN where unknown, and `now` is the forecast with these losses. `end` are the signed quantiles of
+    the final loss.
     """
 
     run: str
@@ -375,7 +377,7 @@ class FollowedCurve:
     @property
     def has_ended(self) -> bool:
         """Return True if its last step is done, so that its outcome tells its end."""
-        return self.fraction > _ENDED and not self.why_not
+        return self.fraction > _ENDED and self.why_not in ("", _NO_CURVE)
 
     @property
     def why_not(self) -> str:
@@ -385,12 +387,15 @@ class FollowedCurve:
         lowest = min((loss for loss, _ in self.marks.values()), default=self.last_loss)
         if self.last_loss > _RISEN * lowest:
             return f"the loss has risen from {lowest:.4f} to {self.last_loss:.4f}: no prediction"
+        if not self.signed:
+            return _NO_CURVE
         return "unlike the curves of the smaller runs: no prediction" if self.now.is_unlike else ""
 
     @property
     def marks(self) -> dict[float, tuple[float, bool]]:
         """Loss at each fraction so far, and whether it lies inside the signed 90 % interval."""
-        pairs = [(fraction, float(loss)) for fraction, loss in zip(FRACTIONS, self.seen, strict=True) if np.isfinite(loss)]
+        losses = {fraction: float(loss) for fraction, loss in zip(FRACTIONS, self.seen, strict=True) if fraction in self.signed}
+        pairs = [(fraction, loss) for fraction, loss in losses.items() if np.isfinite(loss)]
         return {each: (loss, self.signed[each][0.05] <= loss <= self.signed[each][0.95]) for each, loss in pairs}
 
     @property
@@ -405,7 +410,7 @@ def followed_text(found: FollowedCurve) -> str:
     unit = unit_of(found.metric)
     lines = [
         f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}",
-        "  done  signed 90 % interval      loss",
+        *(["  done  signed 90 % interval      loss"] if found.signed else []),
         *(_mark_line(found, fraction) for fraction in found.signed),
     ]
     inside = sum(is_inside for _, is_inside in found.marks.values())

@@ -166,8 +166,8 @@ def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
     wanted = at.sizes or max(len(sensible), 1)
     if len(sensible) < wanted:
         raise RecipeError(
-            f"the recipe {recipe.name!r} has {len(sensible)} sensible widths at {format_flops(at.budget_flops)} FLOPs; "
-            f"{wanted} are wanted.",
+            f"the recipe {recipe.name!r} has {counted(len(sensible), 'sensible width')} at {format_flops(at.budget_flops)} "
+            f"FLOPs; {wanted} are wanted.",
             fix="Choose another budget, lower sizes, or list hidden_dims.",
         )
     last = max(wanted - 1, 1)

@@ -147,6 +147,17 @@ class State(StrEnum):
     REFUSED = "refused"
 
 
+_NOT_COMPARED = {
+    State.SEALED: "the forecast is not revealed yet",
+    State.PENDING: "its run has no outcome yet",
+    State.OVERDUE: "its run has no outcome, and its due date is past",
+    State.WITHDRAWN: "the forecast was withdrawn before its run",
+    State.WITHDRAWN_LATE: "the forecast was withdrawn after its run began or was due",
+    State.VOID: "the forecast is void",
+    State.REFUSED: "the forecast does not verify",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """State of one preregistration, a sentence, and (unless pending) the outcome document."""
@@ -161,17 +172,41 @@ class Verdict:
     """Author and run; None if refused or sealed."""
     amendments: tuple[dict[str, Any], ...] = ()
     """Later forecasts of the same run with scores; they count in no track record."""
+    warnings: tuple[str, ...] = ()
+    """Parts of its run that were not checked, and times that contradict the promise, as in the sentence."""
+    comparison: dict[str, Any] | None = None
+    """Observed loss and the forecast with its 90 % interval; None without an outcome."""
+
+    @property
+    def status(self) -> str:
+        """Text that the forecast was compared with its outcome, or the reason why not."""
+        return f"not compared: {_NOT_COMPARED.get(self.state, self.state)}" if self.comparison is None else "compared"
 
     def to_document(self) -> dict[str, Any]:
         """Return the document of `marin-scale check --json`."""
         said = {"id": self.id, "state": self.state.value, "sentence": self.sentence, "outcome": self.outcome}
-        return {**said, "registrant": self.registrant, "amendments": list(self.amendments)}
+        seen = {"amendments": list(self.amendments), "warnings": list(self.warnings)}
+        return {**said, "registrant": self.registrant, **seen, "comparison": self.comparison, "status": self.status}
 
 
 def verdict_of(statement: Statement, *, state: State, sentence: str, outcome: dict[str, Any] | None) -> Verdict:
     """Return the verdict on an authentic statement."""
     predicate = statement.predicate
-    return Verdict(id=predicate["id"], state=state, sentence=sentence, outcome=outcome, registrant=predicate["registrant"])
+    return Verdict(
+        id=predicate["id"],
+        state=state,
+        sentence=sentence,
+        outcome=outcome,
+        registrant=predicate["registrant"],
+        comparison=None if outcome is None else _comparison(statement, observed=outcome["value"]),
+    )
+
+
+def _comparison(statement: Statement, *, observed: float | None) -> dict[str, Any]:
+    """Return the observed loss, None for a diverged run, beside median and 90 % interval of the forecast."""
+    low, median, high = (statement.quantiles[level] for level in (0.05, 0.5, 0.95))
+    unit = statement.predicate["metric"]["unit"]
+    return {"unit": unit, "observed": observed, "forecast": median, "low": low, "high": high}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import LadderFileError, StatementError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, write_once
+from marin_scaling.fitting.law import DEFAULT_LAW
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import require_not_ended, restarts_of
 from marin_scaling.preregistration.events.observation import (
@@ -53,6 +54,7 @@ from marin_scaling.preregistration.preregister import (
     Signing,
     documented,
     register_evidence,
+    require_law,
     require_policy,
     unknown_people,
     unsaid,
@@ -142,7 +144,7 @@ def _refused(lines: str | tuple[str, ...]) -> LadderFileError:
     return LadderFileError(
         lines,
         why="A target file describes one outside run, so that its outcome can be recognized later.",
-        fix="Correct these keys. No forecast was signed.",
+        fix="Correct these keys. No forecast was signed. To see a complete target file: marin-scale preregister --help",
     )
 
 
@@ -159,13 +161,14 @@ def preregister_table(
     key: Path | str | None = None,
     signer: str | None = None,
     slug: str | None = None,
+    law: str = DEFAULT_LAW,
     on_message: OnMessage = print,
     **choices: Unpack[ReadingChoices],
 ) -> Registration:
     """Forecast an outside run from the runs in a table, and register the signed forecast.
 
     `table` is a CSV or TSV file below the current folder and `choices` are those of `ms.load_runs`; both are signed with the
-    file's digest. `key`, `signer` and `slug` are as in `ms.preregister`. `RunTableError` for a bad table or a
+    file's digest. `key`, `signer`, `slug` and `law` are as in `ms.preregister`. `RunTableError` for a bad table or a
     size that contradicts its FLOPs; `UsageError`, `StatementError` or `SigningError` if the forecast cannot be registered.
     """
     _require_files(table, target)
@@ -173,7 +176,7 @@ def preregister_table(
     principal = registrant_of(wanted, registry=registry, signer=signer, on_message=on_message)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
     on_message(f"signing as {principal}; {signing_key.note}\n")
-    evidence = forecast_outside(table, wanted, on_message=on_message, **choices)
+    evidence = forecast_outside(table, wanted, law=law, on_message=on_message, **choices)
     if isinstance(evidence.target, OutsideTarget):
         require_unknown_outcome(evidence.target.to_bytes(), registries=registry.parent / REGISTRIES)
     signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or wanted.name)
@@ -225,6 +228,7 @@ def forecast_outside(
     table: Path | str,
     target: TargetFile,
     *,
+    law: str = DEFAULT_LAW,
     on_message: OnMessage = print,
     **choices: Unpack[ReadingChoices],
 ) -> Evidence:
@@ -233,9 +237,10 @@ def forecast_outside(
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
 
+    require_law(law)
     promised, source = target.target(), _source(Path(table), choices)
     wanted = None if target.curves is None else target.curves.model_dump(mode="json")
-    result = fit(_in_metric(read_signed_table(Path(table), choices, curves=wanted), target))
+    result = fit(_in_metric(read_signed_table(Path(table), choices, curves=wanted), target), law=law)
     _require_active(result, target)
     active = target.active_params or target.params
     size = WantedRun(params=target.params, tokens=target.tokens, active_params=active)

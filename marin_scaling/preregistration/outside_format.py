@@ -103,6 +103,7 @@ class OutcomeSource(Part):
     """Source of the outcome of an outside run."""
 
     tracker: Literal["wandb", "levanter", "json", "csv", "megatron", "maxtext"]
+    """kind of the log"""
     project: Text
     """project or folder of the tracker, as a reader finds it"""
     run: RunName

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import DataError, SigningError, StatementError, UsageError
 from marin_scaling.files import read_bytes
+from marin_scaling.fitting.law import DEFAULT_LAW, find_law, law_names
 from marin_scaling.preregistration.events import amendment
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
@@ -69,13 +70,15 @@ def preregister(
     signer: str | None = None,
     slug: str | None = None,
     seal_until: str | None = None,
+    law: str = DEFAULT_LAW,
     on_message: OnMessage = print,
 ) -> Registration:
     """Forecast a ladder's target from its recorded rungs, and register the signed forecast or its seal.
 
     `key` is an SSH private key (default: yours, or a new one), `signer` the name in `allowed_signers`, `slug` the folder's
-    name after the date. `seal_until` is the last day (YYYY-MM-DD) on which only a digest is public. `UsageError` for missing
-    rungs; `DataError`, `StatementError`, `SigningError` or `VerificationError` if the forecast cannot be registered.
+    name after the date. `seal_until` is the last day (YYYY-MM-DD) on which only a digest is public, and `law` is a name of
+    `ms.fit`. `UsageError` for missing rungs or an unknown law; `DataError`, `StatementError`, `SigningError` or
+    `VerificationError` if the forecast cannot be registered.
     """
     reveal_by = end_of_seal(seal_until) if seal_until else None
     planned = ladder.bind() if isinstance(ladder, LoadedLadder) else ladder
@@ -86,7 +89,7 @@ def preregister(
         on_message(warning)
     signing_key = find_signing_key(None if key is None else Path(key).expanduser(), make=True)
     on_message(f"signing as {principal}; {signing_key.note}\n")
-    evidence = forecast_target(planned, on_message=on_message)
+    evidence = forecast_target(planned, law=law, on_message=on_message)
     _require_declared(evidence, planned)
     signing = Signing(registry=registry, key=signing_key, principal=principal, slug=slug or file.name)
     return register_evidence(evidence, signing, promise=file.promise, reveal_by=reveal_by, on_message=on_message)
@@ -301,7 +304,18 @@ def _require_trained(planned: PlannedLadder) -> None:
         )
 
 
-def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) -> Evidence:
+def require_law(law: str) -> None:
+    """Raise `UsageError` for a law that `verify` cannot fit again: one of a Python file, or an unknown one."""
+    if ".py:" in law:
+        raise UsageError(
+            f"--law {law} is a law of a Python file.",
+            why="Others fit the signed forecast again, and a statement does not hold the code of a law.",
+            fix=f"Choose: {', '.join(law_names())}. Compare with your own law: marin-scale fit TABLE --law {law}",
+        )
+    find_law(law)
+
+
+def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_message: OnMessage = print) -> Evidence:
     """Fit the ladder's rungs and forecast its target; pass the results and warnings to `on_message`."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
@@ -312,7 +326,8 @@ def forecast_target(planned: PlannedLadder, *, on_message: OnMessage = print) ->
     from marin_scaling.run.plan import target_spec
     from marin_scaling.run.table import read_run_table
 
-    result = fit(read_run_table(planned.runs_dir))
+    require_law(law)
+    result = fit(read_run_table(planned.runs_dir), law=law)
     tested = backtest_of_fit(result)
     file = planned.ladder.file
     unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 else None
@@ -365,7 +380,8 @@ def amend_forecast(
     planned = load_ladder(Path("ladders") / f"{target.ladder}.yaml").bind()
     require_whole_ladder(planned)
     signing_key, principal, now = find_signing_key(key), find_principal(signer), datetime.now(UTC)
-    rows, document, losses = _forecast_again(planned.runs_dir, target=target, on_message=on_message)
+    law = str(read_registration(folder).predicate["fit"]["law"]).partition(":")[0]
+    rows, document, losses = _forecast_again(planned.runs_dir, target=target, law=law, on_message=on_message)
     made = amendment.amend(
         folder,
         rows=rows,
@@ -460,14 +476,14 @@ _OTHER_COST = 2.0
 
 
 def _forecast_again(
-    runs_dir: Path, *, target: RunSpec, on_message: OnMessage = print
+    runs_dir: Path, *, target: RunSpec, law: str, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """Return the rows of a ladder's current runs, the fit's document with a forecast of `target`, and its losses."""
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.run.table import read_run_table
 
-    result = fit(read_run_table(runs_dir))
+    result = fit(read_run_table(runs_dir), law=law)
     tested = backtest_of_fit(result)
     document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
     return list(result.rows), document, losses

@@ -84,8 +84,8 @@ def answering_spec(folder: Path) -> RunSpec:
     if is_outside_run(folder):
         raise UsageError(
             f"{folder.name} forecasts an outside run, which its own trainer trains.",
-            fix=f"Record its outcome from its log: marin-scale outcome {folder.name} --log PATH. Follow it, if its curve was "
-            f"forecast: marin-scale track {folder.name} --log PATH",
+            fix=f"Record its outcome from its log: marin-scale outcome {folder.name} --log PATH. Follow it while it trains: "
+            f"marin-scale track {folder.name} --log PATH",
         )
     return bound_spec(read_spec(read_bytes(path), name=str(path)), statement=read_bytes(folder / "statement.json"))
 

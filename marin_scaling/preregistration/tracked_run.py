@@ -8,7 +8,7 @@ from pathlib import Path
 from marin_scaling.errors import MarinScalingError, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import Target, forecast_runs
-from marin_scaling.forecast.loss_curve import curve_from_ladder, losses_at_fractions
+from marin_scaling.forecast.loss_curve import CurveForecast, curve_from_ladder, losses_at_fractions
 from marin_scaling.forecast.tracking import EarlierForecast, FollowedCurve, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names, restarts_of
@@ -101,32 +101,36 @@ def track(
 
 
 def track_outside(registration: Path | str | Registration, *logs: Path | str, registry: Path | str = REGISTRY) -> FollowedCurve:
-    """Follow an outside run by its log, against the signed forecast of its curve.
+    """Follow an outside run by its log, against the signed forecast of its curve, or of its end where no curve was forecast.
 
-    `logs` are files, folders or `wandb:ENTITY/PROJECT`, of a restarted run one for each id. `UsageError` for a forecast without
-    a curve, `VerificationError` for one that is not authentic, or logs of other runs, projects or trackers, of an earlier
+    `logs` are files, folders or `wandb:ENTITY/PROJECT`, of a restarted run one for each id. `UsageError` for a run of this
+    tool, `VerificationError` for a forecast that is not authentic, or logs of other runs, projects or trackers, of an earlier
     start, or with a gap before a restart.
     """
     folder = one_folder(str(getattr(registration, "folder", registration)), registry=Path(registry))
     verified = verify_folder(folder, allowed_signers=signers_path(folder))
-    if not isinstance(verified, Verified) or "curves" not in verified.subjects["ladder.json"]:
+    if not isinstance(verified, Verified) or not verified.statement.is_outside:
         raise UsageError(
-            f"{folder.name} has no signed curve of an outside run.",
-            why="Only a forecast whose target file names the curves of its runs can be followed by a log.",
-            fix="Name them before signing: curves: {path: curves.csv} in the target file.",
+            f"{folder.name} does not forecast an outside run, and --log is given.",
+            fix=f"Track it by its own record: marin-scale track {folder.name}",
         )
     target, ladder = verified.subjects["target.json"], verified.subjects["ladder.json"]
-    outcome, curves, restarts = target["outcome"], ladder["curves"], restarts_of(verified.notices)
+    outcome, restarts = target["outcome"], restarts_of(verified.notices)
+    curves = ladder.get("curves", {"key": None, "train_steps": None})
     keys = curve_keys(target, curves)
     runs = runs_in_logs(outcome, restarts, places_of(logs), curves=keys)
     require_source(runs, target, verified.statement, restarts=restarts)
     run = joined_run(runs)
     logged = logged_curve(run, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"])
-    seen = losses_at_fractions(logged.fractions, logged.losses)
+    seen, end = losses_at_fractions(logged.fractions, logged.losses), verified.statement.quantiles
     prediction = prediction_at(verified.subjects["forecast.json"], flops=target["flops"])
     signed = {
-        row["fraction"]: {float(level): value for level, value in row["quantiles"].items()} for row in prediction["curve"]
+        row["fraction"]: {float(level): value for level, value in row["quantiles"].items()}
+        for row in prediction.get("curve", [])
     }
+    now = CurveForecast(by_fraction={}, end=end)
+    if signed:
+        now = curve_from_ladder(ladder, target, verified.subjects["samples.json"]["losses"], seen=seen)
     return FollowedCurve(
         run=outcome["run"],
         metric=target["evaluation"]["metric"],
@@ -134,8 +138,8 @@ def track_outside(registration: Path | str | Registration, *logs: Path | str, re
         last_loss=float(logged.losses[-1]),
         signed=signed,
         seen=seen,
-        now=curve_from_ladder(ladder, target, verified.subjects["samples.json"]["losses"], seen=seen),
-        end=verified.statement.quantiles,
+        now=now,
+        end=end,
         broken_at=logged.broken_at,
         tokens_share=logged.tokens_share,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
 from marin_scaling.preregistration.outcome import State, Verdict, outcome_document, verdict_of
 from marin_scaling.preregistration.register import Registration, answering_spec
-from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers_path
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
@@ -88,21 +88,22 @@ def verdict_on(
 
 def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
     folder, statement, known = verified.folder, verified.statement, verified.trust.receipts
-    spec, claimed = None if statement.is_outside else answering_spec(folder), ""
+    spec, claimed, warnings = None if statement.is_outside else answering_spec(folder), "", list[str]()
     if ended := ended_by(verified.notices, folder=folder, statement=statement, spec=spec, runs_dir=runs_dir, receipts=known):
         return ended
     run = read_run(run_folder(runs_dir, spec)) if spec is not None and is_finished(runs_dir, spec) else None
     if run is not None:
         _require_stamped_before(verified.stamped, run=run)
         outcome = _settle(verified, run=run, checked_at=at)
-        claimed = "".join(f"; {each}" for each in reservations(folder, run=run, receipts=known))
+        warnings = reservations(folder, run=run, receipts=known)
+        claimed = "".join(f"; {each}" for each in warnings)
     elif verified.outcome is not None:
         outcome, claimed = dict(verified.outcome), f"; {_TRACKED if spec is None else f'claimed: {_AWAY}'}"
         if spec is None:
             forecast = prediction_at(verified.subjects["forecast.json"], flops=statement.predicate["targetRun"]["flops"])
             marks = marks_text(read_observation(folder), forecast.get("curve", []))
-            said = [*filter(None, [marks]), *tracked_reservations(folder, receipts=known)]
-            claimed += "".join(f"; {each}" for each in said)
+            warnings = tracked_reservations(folder, receipts=known)
+            claimed += "".join(f"; {each}" for each in (*filter(None, [marks]), *warnings))
     else:
         _require_not_logged(folder)
         scored = scored_amendments(verified.later_forecasts, folder=folder, value=None, finished_at=None, receipts=known)
@@ -115,7 +116,8 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
     scored = scored_amendments(verified.later_forecasts, folder=folder, value=value, finished_at=finished_at, receipts=known)
     sentence = _sentence(statement, outcome=outcome, state=state) + claimed
     sentence += amendments_text(scored) + _changes(verified, outcome=outcome)
-    return replace(verdict_of(statement, state=state, sentence=sentence, outcome=outcome), amendments=tuple(scored))
+    verdict = verdict_of(statement, state=state, sentence=sentence, outcome=outcome)
+    return replace(verdict, amendments=tuple(scored), warnings=tuple(warnings))
 
 
 def _changes(verified: Verified, *, outcome: dict[str, Any] | None) -> str:
@@ -215,13 +217,26 @@ def reservations(folder: Path, *, run: StoredRun, receipts: Receipts) -> list[st
 
 
 def tracked_reservations(folder: Path, *, receipts: Receipts) -> list[str]:
-    """Return warnings of what the log of an outside run lacks, and of a start before the registry received the forecast."""
+    """Return warnings of what the log of an outside run lacks, and of a start before its receipt or the planned day."""
     observed, received = read_observation(folder), receipts.forecast_at(folder)
     warnings = not_checked(observed)
     if observed["started_at"] is None:
         return [*warnings, "that the forecast was made before the run is its registrant's word"]
     began = parse_moment(observed["started_at"])
-    return [*warnings, *([_received_late(received, began)] if received is not None and received > began else [])]
+    late = [_received_late(received, began)] if received is not None and received > began else []
+    return [*warnings, *late, *_before_plan(folder, began)]
+
+
+_FIRST_ZONE = timedelta(hours=14)
+"""A day begins so long before that of UTC in the first time zone."""
+
+
+def _before_plan(folder: Path, began: datetime) -> list[str]:
+    """Return a warning if an outside run began before its planned day in every time zone."""
+    planned = read_registration(folder).predicate["recipe"]["described"]["planned_start"]
+    if f"{began + _FIRST_ZONE:%Y-%m-%d}" >= planned:
+        return []
+    return [f"its log begins at {moment_text(began)}, before the planned start {planned}"]
 
 
 def _received_late(received: datetime, began: datetime) -> str:

@@ -473,7 +473,7 @@ def logged_curve(
         )
     loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
     points, has_loss, latest, is_number, share = list[tuple[float, float]](), False, 0.0, True, None
-    for step, values in run.history:
+    for step, values in run.history or [(0.0, run.metrics)]:  # a log of one row has no history
         own = {spelled(name): number for name, value in values.items() if (number := number_in(value)) is not None}
         value = next((own[name] for name in loss if name in own), None)
         by_tokens = next((own[name] / tokens for name in counts if name in own), None)

@@ -56,7 +56,7 @@ def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[Tracke
             steps[path.parent].append(path)
         else:
             found += _read(path, keep)
-    return found + [_of_step_files(folder, paths) for folder, paths in steps.items()]
+    return found + [_of_step_files(folder, paths, keep) for folder, paths in steps.items()]
 
 
 def files_at(path: Path) -> list[Path]:
@@ -108,15 +108,17 @@ _PLAIN_FOLDERS = frozenset(
 _PLAIN_FILES = frozenset({"eval_results", "eval_metrics", "results", "metrics", "summary", "speedrun_results"})
 
 
-def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
+def _of_step_files(folder: Path, paths: Sequence[Path], keep: Keep) -> TrackedRun:
     """Return the run whose metrics lie in a JSON file for each step, with the last value of each metric."""
     metrics, config, last, first = dict[str, Any](), dict[str, Any](), dict[str, float](), dict[str, Any]()
+    history = list[tuple[float, Mapping[str, Any]]]()
     steps = sorted((int(re.sub(r"\D", "", path.stem)), path) for path in paths)
     for step, path in steps:
         for row in _rows(read_table_file(path)):
             metrics |= row
             first = row | first
             last |= dict.fromkeys(row, float(step))
+            history += [(float(step), kept)] if (kept := kept_values(row, keep)) else []
     for path in (place / name for place in (folder.parent, folder) for name in _CONFIG_NAMES):
         if is_present(path):
             config |= _rows(read_table_file(path))[0]
@@ -131,6 +133,7 @@ def _of_step_files(folder: Path, paths: Sequence[Path]) -> TrackedRun:
         is_named=bool(named),
         steps=[float(step) for step, _ in steps],
         first=first,
+        history=history,
     )
 
 

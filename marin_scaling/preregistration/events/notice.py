@@ -202,6 +202,7 @@ def give_notice(folder: Path, kind: Kind, *, key: SigningKey, principal: str, at
             why=error.why,
             fix="Nothing was written. The permitted author signs (--as NAME --key KEY) with words of the statement.",
         ) from error
+    _require_new(document, folder=folder)
     require_may_sign(signers_path(folder), principal=principal, key=key.public_key, namespace=NAMESPACE, at=at)
     publish_folder(folder / name, {NOTICE_NAME: raw, NOTICE_SIGNATURE_NAME: key.sign(raw)})
     return folder / name
@@ -230,7 +231,7 @@ def _require_free_run(run: str, *, folder: Path) -> str:
             f"{folder.name} forecasts a run of this tool, which resumes under its own id.",
             fix="If the run left its recipe: marin-scale registry deviate",
         )
-    known = [outcome["run"], *(str(each.document["run"]) for each in _restarts_in(folder))]
+    known = [outcome["run"], *(str(each.document["run"]) for each in _notices_in(folder, "restart"))]
     other = claimant(folder.parent, run=run_key(outcome, run=run), promised=run_key(outcome))
     if run in known or other:
         raise SigningError(
@@ -241,11 +242,26 @@ def _require_free_run(run: str, *, folder: Path) -> str:
     return str(known[-1])
 
 
-def _restarts_in(folder: Path) -> list[Notice]:
-    """Return the restarts in a verified folder."""
+def _notices_in(folder: Path, kind: str) -> list[Notice]:
+    """Return the notices of one kind in a verified folder."""
     statement, names = read_registration(folder), notice_names(path.name for path in folder.iterdir())
-    raw = {name: read_bytes(folder / name / NOTICE_NAME) for name in names if name.endswith("-restart")}
+    raw = {name: read_bytes(folder / name / NOTICE_NAME) for name in names if name.endswith(f"-{kind}")}
     return [read_notice(content, name=name, statement=statement) for name, content in raw.items()]
+
+
+_OF_SIGNATURE = ("by", "at", "target_steps_seen")
+"""Keys of a notice that belong to its signature and not to its content."""
+
+
+def _require_new(document: Mapping[str, Any], *, folder: Path) -> None:
+    """Raise `SigningError` if a notice in `folder` has the same content."""
+    for each in _notices_in(folder, document["kind"]):
+        if all(document.get(key) == each.document.get(key) for key in {*document, *each.document} - {*_OF_SIGNATURE}):
+            raise SigningError(
+                f"{folder / each.name} has the same content, signed by {each.document['by']} at {each.document['at']}.",
+                why="Nothing was written: each notice is shown with the score.",
+                fix=f"See it: marin-scale verify {folder.name}. For another change, name its step, tokens or reason.",
+            )
 
 
 def _target_in(folder: Path) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from outside_factory import LOSS, PARAMS, PRINCIPAL, RUN, TOKENS, copy_of_regist
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import MarinScalingError, UsageError
+from marin_scaling.errors import MarinScalingError, SigningError, UsageError
 from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.outside import record_outcome
 from marin_scaling.preregistration.preregister import sign_notice
@@ -133,6 +133,14 @@ def test_a_deviation_that_cannot_be_is_refused(folder: Path, content: dict, name
     with pytest.raises(MarinScalingError, match=named):
         deviate(folder, **content)
     assert sorted(folder.rglob("*")) == before
+
+
+def test_one_deviation_is_signed_once(folder: Path) -> None:
+    """The same place and words again are refused with the standing notice; another place is another deviation."""
+    first = deviate(folder)
+    with pytest.raises(SigningError, match=first.name):
+        deviate(folder)
+    assert deviate(folder, from_step=55).name == "notice-2-deviate"
 
 
 def test_only_the_registrant_forecasts_under_a_deviation(folder: Path, root: Path) -> None:

@@ -255,7 +255,7 @@ def test_whoever_takes_a_forecast_back_is_told_at_once_what_it_counts_as(
     assert done.exit_code == 0, done.output
     assert counted in done.output
     tracked = CliRunner().invoke(app, ["track", registration.folder.name])
-    assert f"signed: {registration.folder.name}; it has its notice-1-withdraw" in tracked.output
+    assert f"signed: {registration.folder.name}; it has its notice-1-withdraw" in " ".join(tracked.output.split())
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "one\ntwo"])

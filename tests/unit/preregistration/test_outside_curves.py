@@ -23,6 +23,8 @@ from outside_factory import (
     write_files,
     write_log,
 )
+from text_log_factory import maxtext_log, megatron_log
+from text_log_factory import write as write_lines
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
@@ -34,7 +36,7 @@ from marin_scaling.errors import (
     UsageError,
     VerificationError,
 )
-from marin_scaling.forecast.tracking import followed_text
+from marin_scaling.forecast.tracking import followed_document, followed_text
 from marin_scaling.preregistration.outside import preregister_table, record_outcome
 from marin_scaling.preregistration.tracked_run import track_outside
 from marin_scaling.preregistration.verify.refit import verify_and_fit
@@ -211,10 +213,33 @@ def test_an_outcome_without_a_curve_says_so(root: Path, folder: Path) -> None:
     assert "curve" in verdict.sentence
 
 
-def test_a_forecast_without_curves_cannot_be_followed(root: Path) -> None:
-    """Nothing was promised about its course."""
-    with pytest.raises(UsageError):
-        follow(register_outside(root), write_log(root))
+def test_without_a_forecast_of_the_curve_the_log_is_compared_with_the_end(root: Path) -> None:
+    """Nothing was promised about its course, so nothing is predicted; a finished run has its outcome to be recorded."""
+    folder = register_outside(root)
+    found = follow(folder, write_curve_log(root, done=0.6))
+    assert (round(found.fraction, 3), found.marks, found.has_ended) == (0.6, {}, False)
+    assert "no prediction" in found.verdict
+    assert f"{found.end[0.5]:.4f}" in followed_text(found)
+    assert followed_document(found)["expected"] is None
+    assert follow(folder, write_log(root)).has_ended
+    head, first, *_ = write_log(root).read_text().splitlines()
+    (root / "one.csv").write_text(f"{head}\n{first}\n")
+    assert follow(folder, root / "one.csv").fraction == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kind", ["megatron", "maxtext", "json"])
+def test_each_format_that_outcome_reads_is_followed(root: Path, kind: str) -> None:
+    """Text of two trainers, and a folder with a file for each step."""
+    key = {"megatron": "lm loss", "maxtext": "loss", "json": KEY}[kind]
+    folder = register_outside(root, outcome={"tracker": kind, "project": "lab/hero", "run": RUN, "key": key})
+    if kind == "json":
+        (root / "log").mkdir()
+        for step in (100, 200):
+            row = {"run": RUN, KEY: LOSS + 0.5, "total_tokens": TOKENS * step / 400}
+            (root / "log" / f"step-{step}.json").write_text(json.dumps(row))
+    else:
+        write_lines(root / "log", *{"megatron": megatron_log, "maxtext": maxtext_log}[kind](run=RUN, until=500))
+    assert follow(folder, root / "log").fraction == pytest.approx(0.5, abs=0.01)
 
 
 def test_the_log_of_another_run_is_refused(root: Path, folder: Path) -> None:
@@ -465,6 +490,27 @@ def test_a_run_that_diverged_with_a_finite_loss_is_a_miss(root: Path, folder: Pa
         folder, str(log), registry=folder.parent, key=root / "key", signer=PRINCIPAL, diverged=True, on_message=quiet
     )
     assert (verdict.state, verdict.outcome["value"]) == ("missed", None)
+
+
+def test_no_line_of_output_is_wider_than_80_columns(root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Except for commands, which are copied, and words without a blank; a document is not wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    log, signing = str(write_curve_log(root, done=0.6)), ["--key", "key", "--as", PRINCIPAL]
+    write_files(root, name="second", outcome={"tracker": "csv", "project": "lab/hero", "run": "hero-2", "key": KEY})
+    commands = [
+        ["preregister", "--table", "runs.csv", "--target", "hero.yaml", *signing],
+        ["track", folder.name, "--log", log],
+        ["registry", "deviate", folder.name, "--from-step", "9", "--reason", "a new mix", *signing],
+        ["outcome", folder.name, "--log", str(write_log(root)), *signing],
+        ["check", folder.name],
+        ["registry", "log"],
+    ]
+    for command in commands:
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, str(done.exception)
+        wide = [line.strip() for line in done.output.splitlines() if len(line) > 80]
+        assert not [line for line in wide if " " in line and not line.startswith(("git ", "marin-scale "))]
+    assert json.loads(CliRunner().invoke(app, ["track", folder.name, "--log", log, "--json"]).stdout)["run"] == RUN
 
 
 @pytest.mark.parametrize("option", [["--steps", "100"], ["--against", "x"], ["--column", "loss=x"]])

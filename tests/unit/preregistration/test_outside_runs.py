@@ -41,7 +41,13 @@ from marin_scaling.errors import (
 from marin_scaling.preregistration import verification
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.outcome import State
-from marin_scaling.preregistration.outside import forecast_outside, preregister_table, read_target_file, record_outcome
+from marin_scaling.preregistration.outside import (
+    TargetFile,
+    forecast_outside,
+    preregister_table,
+    read_target_file,
+    record_outcome,
+)
 from marin_scaling.preregistration.preregister import sign_notice
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import read_registration
@@ -104,6 +110,24 @@ def test_the_choices_of_reading_are_signed_and_repeated(tmp_path: Path, monkeypa
     assert next(step for step in verify(made).steps if step.what == "ladder").compared
 
 
+def test_the_chosen_law_is_signed_and_fitted_again(root: Path) -> None:
+    """Its name is in the statement, and the refit gives the quantiles."""
+    write_files(root, name="second", outcome={**target()["outcome"], "run": "hero-2"})
+    said = ["preregister", "--table", "runs.csv", "--target", "hero.yaml", "--law", "coupled-surface", "--key", "key"]
+    done = CliRunner().invoke(app, [*said, "--as", PRINCIPAL])
+    assert done.exit_code == 0, str(done.exception)
+    folder = next((root / "preregistrations").glob("*-second"))
+    assert read_registration(folder).predicate["fit"]["law"].partition(":")[0] == "coupled-surface"
+    assert next(step for step in verify(folder).steps if step.what == "fit").compared
+
+
+@pytest.mark.parametrize("law", ["laws.py:mine", "no-such-law"])
+def test_a_law_that_others_cannot_fit_again_is_refused(root: Path, law: str) -> None:
+    """A Python file's, whose code is not signed, and an unknown one."""
+    with pytest.raises(UsageError, match="coupled-surface"):
+        register(law=law)
+
+
 def test_without_the_table_the_ladder_is_not_compared(folder: Path) -> None:
     """The statement's own rows are still fitted again."""
     Path("runs.csv").unlink()
@@ -122,6 +146,18 @@ def test_the_outcome_is_the_last_value_of_the_named_key(folder: Path, root: Path
     assert verdict.outcome["scores"]["crps"] == pytest.approx(expected.crps)
     assert check(folder).state is State.HELD
     assert {step.what for step in verify(folder).steps} >= {"observed", "log"}
+
+
+def test_the_document_of_a_verdict_always_has_its_comparison_and_status(folder: Path, root: Path) -> None:
+    """Null with the reason before the outcome; then the observed loss beside the forecast."""
+    before = json.loads(CliRunner().invoke(app, ["check", folder.name, "--json"]).stdout)[0]
+    assert (before["comparison"], before["status"].partition(":")[0]) == (None, "not compared")
+    record(folder, write_log(root))
+    after = json.loads(CliRunner().invoke(app, ["check", folder.name, "--json"]).stdout)[0]
+    assert after["comparison"]["observed"] == pytest.approx(LOSS)
+    assert after["comparison"]["forecast"] == pytest.approx(read_registration(folder).quantiles[0.5])
+    assert after["status"] == "compared"
+    assert after.keys() == before.keys()
 
 
 def test_an_outcome_is_read_once(folder: Path, root: Path) -> None:
@@ -266,6 +302,27 @@ def test_a_history_gives_its_start_and_state(in_json: Path) -> None:
     assert "start" not in next(step for step in verify(in_json).steps if step.what == "observed").evidence
 
 
+def test_a_log_that_begins_before_the_planned_start_is_named_with_both_days(in_json: Path) -> None:
+    """Once it began before that day in every time zone; in the sentence and in the document."""
+    began = datetime.now(UTC) + timedelta(minutes=1)
+    verdict = record(in_json, history(row(5, 4.0, timestamp=began.isoformat()), row(10, LOSS)))
+    (warning,) = [each for each in verdict.to_document()["warnings"] if day(30) in each]
+    assert f"{began:%Y-%m-%d}" in warning
+    assert warning in verdict.sentence
+    assert verdict.state is State.HELD
+    assert check(in_json).sentence == verdict.sentence
+
+
+def test_a_run_that_begins_on_the_planned_day_is_not_warned_about(root: Path) -> None:
+    """Also where that day has not begun in UTC."""
+    folder = register_outside(
+        root, name="soon", planned_start=day(0), outcome={**target()["outcome"], "tracker": "json", "run": "hero-2"}
+    )
+    began = datetime.now(UTC) + timedelta(minutes=1)
+    verdict = record(folder, history(row(5, 4.0, timestamp=began.isoformat()), row(10, LOSS)))
+    assert not [each for each in verdict.warnings if "planned start" in each]
+
+
 def test_a_divergence_that_the_log_shows_by_silence_has_to_be_stated(in_json: Path) -> None:
     """And cannot be stated of a run that ends with a loss."""
     silent = history(row(5, 4.0), row(10, None))
@@ -337,6 +394,27 @@ def test_a_log_of_another_kind_is_refused(folder: Path, root: Path) -> None:
     runs.to_json("log.jsonl", orient="records", lines=True)
     with pytest.raises(VerificationError, match="json"):
         record(folder, "log.jsonl")
+
+
+def test_all_missing_keys_are_named_at_once_with_their_meaning(root: Path) -> None:
+    """Also those of the outcome."""
+    Path("bare.yaml").write_text("name: bare\noutcome: {tracker: json}\n")
+    with pytest.raises(LadderFileError) as refusal:
+        read_target_file(Path("bare.yaml"))
+    required = [name for name, field in TargetFile.model_fields.items() if field.is_required() and name != "name"]
+    missing = [*(name for name in required if name != "outcome"), "outcome.project", "outcome.run", "outcome.key"]
+    named = {line.split(": ")[1]: line for line in refusal.value.lines}
+    assert set(named) == set(missing)
+    assert "Trained tokens" in named["tokens"]
+
+
+def test_the_help_has_a_complete_target_file(root: Path) -> None:
+    """It can be copied as it is."""
+    shown = CliRunner().invoke(app, ["preregister", "--help"]).output.splitlines()
+    first = next(at for at, line in enumerate(shown) if line.strip().startswith("name: "))
+    block = shown[first : shown.index("", first)]
+    Path("copied.yaml").write_text("\n".join(block) + "\n")
+    assert read_target_file(Path("copied.yaml")).outcome.tracker == "json"
 
 
 def test_a_table_that_is_not_text_is_refused(root: Path) -> None:
