@@ -21,6 +21,7 @@ _HOME = {
     "backtest": "fitted",
     "custom_law": "fitting.custom_law",
     "load_ladder": "train.session",
+    "load_exported": "train.weights",
     "preregister": "preregistration.preregister",
     "preregister_table": "preregistration.outside",
     "record_outcome": "preregistration.outside",

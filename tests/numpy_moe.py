@@ -1,5 +1,7 @@
 """The grug MoE in plain NumPy, token by token: what `marin_scaling.train.moe` must compute. Forward only, float64."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +54,51 @@ def weights_of(model: Any) -> dict[str, Any]:
         "layers": layers,
         "final_norm": gated_norm(model.transformer.norm),
         "head": array(model.lm_head.weight, "vocab", "embed"),
+    }
+
+
+def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration of an exported mixture, and its arrays as `weights_of` returns them, from the files alone."""
+    from safetensors.numpy import load_file
+
+    arrays = {name: array for path in folder.glob("*.safetensors") for name, array in load_file(path).items()}
+    config = json.loads((folder / "config.json").read_text())
+    heads, groups, size = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+
+    def array(name: str) -> Matrix:
+        return arrays[f"{name}.weight"].astype(np.float64)
+
+    def gated_norm(name: str) -> dict[str, Matrix]:
+        return {"gain": array(name), "down": array(f"{name}.down_proj"), "up": array(f"{name}.up_proj")}
+
+    def mlp(name: str) -> dict[str, Matrix]:
+        return {part: array(f"{name}.{part}_proj") for part in ("gate", "up", "down")}
+
+    def experts(name: str) -> dict[str, Matrix]:
+        each = [mlp(f"{name}.{number}") for number in range(config["num_experts"])]
+        return {part: np.stack([one[part] for one in each]) for part in each[0]}
+
+    def layer(name: str) -> dict[str, Any]:
+        return {
+            "attention_norm": gated_norm(f"{name}.input_layernorm"),
+            "query": array(f"{name}.self_attn.q_proj").reshape(groups, heads // groups, size, -1),
+            "key": array(f"{name}.self_attn.k_proj").reshape(groups, size, -1),
+            "value": array(f"{name}.self_attn.v_proj").reshape(groups, size, -1),
+            "join": array(f"{name}.self_attn.o_proj").reshape(-1, heads, size),
+            "head_gate": array(f"{name}.self_attn.attn_gate"),
+            "mlp_norm": gated_norm(f"{name}.post_attention_layernorm"),
+            "router": array(f"{name}.mlp.router"),
+            "bias": arrays[f"{name}.mlp.router.bias"].astype(np.float64),
+            "experts": experts(f"{name}.mlp.experts"),
+            "shared": mlp(f"{name}.mlp.shared_expert"),
+        }
+
+    return config, {
+        "embedding": array("model.embed_tokens"),
+        "embedding_norm": gated_norm("model.embed_norm"),
+        "layers": [layer(f"model.layers.{number}") for number in range(config["num_hidden_layers"])],
+        "final_norm": gated_norm("model.norm"),
+        "head": array("lm_head"),
     }
 
 

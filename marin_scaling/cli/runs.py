@@ -66,10 +66,11 @@ _EXPORT_TO = typer.Option(metavar="FOLDER", help="New folder.")
 
 
 def export_run(run: str = _EXPORT_RUN, to: Path = _EXPORT_TO, registry: Path = REGISTRY) -> None:
-    """Write a trained model in Hugging Face's format.
+    """Write a trained model as a folder for Hugging Face.
 
-    The model card has the data, cost and measured loss; for a target, also the signed forecast and its outcome. Weights of
-    targets are kept; those of other runs only with marin-scale ladder --keep-weights.
+    `transformers` loads dense models, `marin_scaling.load_exported` mixtures of experts too. The model card has the data, cost
+    and measured loss; for a target, also the signed forecast and its outcome. Weights of targets are kept; those of other runs
+    only with marin-scale ladder --keep-weights.
 
     Example: marin-scale export 2026-11-26-my-ladder --to my-model
     """

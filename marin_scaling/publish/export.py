@@ -1,4 +1,4 @@
-"""Export a trained model in Hugging Face's format, with a model card from the run's own files."""
+"""Export a trained model as a Hugging Face folder, with a model card from the run's own files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.publish.render import render
 from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
 from marin_scaling.run.plan import hardware_of
-from marin_scaling.run.spec import ModelSpec, RunSpec, TokenizerSpec
+from marin_scaling.run.spec import MoeModelSpec, RunSpec, TokenizerSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
 from marin_scaling.units import format_flops, format_number
 from marin_scaling.untrusted_files import is_present
@@ -92,6 +92,7 @@ def model_card(
         front_matter=Markdown(_front_matter(run).rstrip()),
         spec=run.spec,
         record=run.record,
+        is_mixture=isinstance(run.spec.model, MoeModelSpec),
         run_rows=_run_rows(run),
         data_rows=_data_rows(run.spec),
         tokenizer=tokenizer,
@@ -117,7 +118,7 @@ def _front_matter(run: StoredRun) -> str:
     }
     tags = [_PROJECT, "levanter", "scaling-laws", *(["preregistered"] if spec.statement_sha256 else [])]
     matter = {
-        "library_name": "transformers",
+        "library_name": _PROJECT if isinstance(spec.model, MoeModelSpec) else "transformers",
         "pipeline_tag": "text-generation",
         "tags": tags,
         "model-index": [{"name": _name(spec), "results": [result]}],
@@ -135,10 +136,20 @@ def _run_rows(run: StoredRun) -> dict[str, str]:
         "parameters": f"{record.params_total:,}, {record.params_non_embedding:,} without embedding and head",
         "shape": f"width {model.hidden_dim}, {model.num_layers} layers, {model.num_heads} heads ({model.num_kv_heads} of keys "
         f"and values), MLP {model.intermediate_dim}, {model.vocab_size} kinds of tokens",
+        **_expert_rows(run),
         "trained tokens": f"{record.trained_tokens:,}: {spec.train_steps:,} steps of {spec.batch_size} sequences of "
         f"{model.seq_len} tokens",
         "seed": str(spec.seed),
     }
+
+
+def _expert_rows(run: StoredRun) -> dict[str, str]:
+    model = run.spec.model
+    if not isinstance(model, MoeModelSpec):
+        return {}
+    widths = f"{model.num_experts} of width {model.intermediate_dim}, and a shared one of width {model.shared_intermediate_dim}"
+    each = f"each token passes through {model.experts_per_token} and the shared one"
+    return {"experts": f"{widths}; {each}", "active parameters": f"{run.record.params_active:,} per token"}
 
 
 def _data_rows(spec: RunSpec) -> dict[str, str]:
@@ -210,10 +221,10 @@ def _origin_rows(run: StoredRun, source: CardSource) -> dict[str, str]:
 
 
 def export_model(run: str, folder: Path, *, registry: Path = REGISTRY) -> None:
-    """Write a trained dense model into a new `folder`: weights, configuration, tokenizer and model card.
+    """Write a trained model into a new `folder`: weights, configuration, tokenizer and model card.
 
     `run` is a preregistration (its target) or the first digits of a run's digest. `UsageError` for a run that is not finished,
-    diverged, or is a mixture of experts; `StorageError` where its weights were not kept or `folder` exists.
+    diverged, or whose weights were not kept; `StorageError` where they are damaged or `folder` exists.
     """
     stored = _exportable(named_spec(run, registry=registry))
     if importlib.util.find_spec("levanter") is None:
@@ -240,14 +251,8 @@ def _with_weights(stored: StoredRun) -> Workplace:
 
 
 def _exportable(spec: RunSpec) -> StoredRun:
-    """Return the recorded run of a spec; `UsageError` if it is unfinished, diverged or not a dense model."""
+    """Return the recorded run of a spec; `UsageError` if it is unfinished or diverged."""
     folder = run_folder(workplace().runs_dir, spec)
-    if not isinstance(spec.model, ModelSpec):
-        raise UsageError(
-            f"{spec.directory_name} is a mixture of experts ({spec.model.family}); Hugging Face's format has no such model.",
-            why="Routers, gates and the shared expert would be lost, or would need code of ours to load.",
-            fix=f"Export a dense run. Weights of this run, if kept, are in .marin-scaling/weights/{spec.directory_name}.",
-        )
     if not is_finished(workplace().runs_dir, spec):
         raise UsageError(
             f"{spec.directory_name} is not finished: {folder} has no record.",

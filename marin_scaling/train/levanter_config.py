@@ -29,8 +29,9 @@ from levanter.tracker.tracker import NoopConfig
 from levanter.trainer import TrainerConfig
 
 from marin_scaling.errors import TrainingFailed
+from marin_scaling.ladder.config import Compute
 from marin_scaling.run.paths import checkpoints_root
-from marin_scaling.run.spec import MoeModelSpec, RunSpec
+from marin_scaling.run.spec import ModelSpec, MoeModelSpec, RunSpec
 from marin_scaling.train.compiled_programs import sealed_programs
 from marin_scaling.train.moe import GrugMoeConfig
 
@@ -45,19 +46,33 @@ def model_config(spec: RunSpec) -> LlamaConfig:
     model = spec.model
     if not isinstance(model, MoeModelSpec):
         return Qwen3Config(**model_settings(spec))
+    return mixture_config(model, **model_settings(spec), router_z_loss_weight=spec.optimizer.router_z_loss_weight)
+
+
+def mixture_config(model: MoeModelSpec, **settings: Any) -> GrugMoeConfig:
+    """Return the configuration of a mixture with the `settings` of a run, by default those for a forward pass."""
+    forward = {"gradient_checkpointing": False, "scan_layers": False, "attn_backend": _attention_backend(Compute())}
     return GrugMoeConfig(
-        **model_settings(spec),
         num_experts=model.num_experts,
         experts_per_token=model.experts_per_token,
         shared_intermediate_dim=model.shared_intermediate_dim,
         norm_gate_rank=model.norm_gate_rank,
-        router_z_loss_weight=spec.optimizer.router_z_loss_weight,
+        **{**_sizes(model), **forward, **settings},
     )
 
 
 def model_settings(spec: RunSpec) -> dict[str, Any]:
     """Return settings common to all models, by Levanter's names."""
-    model, is_scanned = spec.model, scans_layers(spec)
+    is_scanned = scans_layers(spec)
+    return {
+        **_sizes(spec.model),
+        "gradient_checkpointing": is_scanned and spec.compute.recompute,  # unrolled layers are recomputed by `RecomputedLayers`
+        "scan_layers": is_scanned,
+        "attn_backend": _attention_backend(spec.compute),
+    }
+
+
+def _sizes(model: ModelSpec | MoeModelSpec) -> dict[str, Any]:
     return {
         "max_seq_len": model.seq_len,
         "hidden_dim": model.hidden_dim,
@@ -65,9 +80,6 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
         "num_layers": model.num_layers,
         "num_heads": model.num_heads,
         "num_kv_heads": model.num_kv_heads,
-        "gradient_checkpointing": is_scanned and spec.compute.recompute,  # unrolled layers are recomputed by `RecomputedLayers`
-        "scan_layers": is_scanned,
-        "attn_backend": _attention_backend(spec),
         "tie_word_embeddings": False,
     }
 
@@ -149,7 +161,7 @@ def _fuses_attention(spec: RunSpec) -> bool:
     """Return True on a GPU for which Levanter has no kernel, if cuDNN has one for these heads."""
     head_size = spec.model.hidden_dim // spec.model.num_heads
     is_possible = spec.compute.precision == "bfloat16" and head_size <= 128 and head_size % 8 == 0
-    return is_possible and _attention_backend(spec) == _IN_JAX
+    return is_possible and _attention_backend(spec.compute) == _IN_JAX
 
 
 _POLICIES = {"float32": "f32", "bfloat16": "p=f32,c=bfloat16,o=bfloat16"}
@@ -160,9 +172,9 @@ def precision_policy(spec: RunSpec) -> str:
     return _POLICIES[spec.compute.precision]
 
 
-def _attention_backend(spec: RunSpec) -> str:
+def _attention_backend(compute: Compute) -> str:
     """Return Levanter's own choice for the device, except on a GPU without NVIDIA's Transformer Engine."""
-    if spec.compute.attention == "plain":
+    if compute.attention == "plain":
         return "vanilla"
     lacks_kernel = jax.default_backend() == "gpu" and importlib.util.find_spec("transformer_engine") is None
     return _IN_JAX if lacks_kernel else "default"

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from haliax import Axis, NamedArray
 from haliax.jax_utils import shaped_rng_split
 from haliax.nn.scan import BlockSeq, Stacked
+from haliax.state_dict import ModuleWithStateDictSerialization
 from jax import Array
 from levanter.layers.attention import Attention, AttentionConfig, AttentionMask
 from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel, LlamaMlp, LlamaTransformer
@@ -163,7 +164,7 @@ class GrugMoeConfig(LlamaConfig):  # type: ignore[misc]  # Levanter is untyped h
         )
 
 
-class GatedNorm(eqx.Module):  # type: ignore[misc]
+class GatedNorm(ModuleWithStateDictSerialization):  # type: ignore[misc]
     """RMSNorm with a gate of low rank: y sigmoid(up silu(down y)) (arXiv 2601.22966)."""
 
     norm: hnn.RmsNorm
@@ -184,8 +185,11 @@ class GatedNorm(eqx.Module):  # type: ignore[misc]
         normed = self.norm(x)
         return normed * hnn.sigmoid(self.up(hnn.silu(self.down(normed)))).astype(normed.dtype)
 
+    def _state_dict_key_map(self) -> dict[str, str | None]:
+        return {"norm": None, "down": "down_proj", "up": "up_proj"}
 
-class HeadGatedAttention(eqx.Module):  # type: ignore[misc]
+
+class HeadGatedAttention(ModuleWithStateDictSerialization):  # type: ignore[misc]
     """Levanter's attention, with each head's output multiplied by 2 sigmoid(x w) before heads are joined.
 
     Levanter's own gate per head cannot be used: its shapes do not fit in either version.
@@ -208,8 +212,11 @@ class HeadGatedAttention(eqx.Module):  # type: ignore[misc]
         gated = eqx.tree_at(lambda module: module.o_proj, self.attention, lambda heads, key=None: join(heads * gates, key=key))
         return gated(x, mask, key=key, pos_ids=pos_ids)
 
+    def _state_dict_key_map(self) -> dict[str, str | None]:
+        return {"attention": None, "gate": "attn_gate"}
 
-class RoutedExperts(eqx.Module):  # type: ignore[misc]
+
+class RoutedExperts(ModuleWithStateDictSerialization):  # type: ignore[misc]
     """Router with its bias, and one of Levanter's gated MLPs per expert.
 
     The MLPs are stacked as Haliax stacks layers, so that Levanter's optimizers treat each expert's matrix separately.
@@ -264,6 +271,9 @@ class RoutedExperts(eqx.Module):  # type: ignore[misc]
         )
         return product(jax.nn.silu(product(tokens, gate)) * product(tokens, up), down)
 
+    def _state_dict_key_map(self) -> dict[str, str | None]:
+        return {"router_bias": "router.bias"}
+
 
 def _as_rows(x: NamedArray) -> tuple[list[Axis], NamedArray]:
     """Return the axes of tokens, and one row per token."""
@@ -271,7 +281,7 @@ def _as_rows(x: NamedArray) -> tuple[list[Axis], NamedArray]:
     return others, x.flatten_axes(others, "token").rearrange(("token", "embed"))
 
 
-class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
+class GrugMoeLayer(ModuleWithStateDictSerialization):  # type: ignore[misc]
     """Gated attention, then routed experts parallel to the shared one, each after a gated norm."""
 
     attention_norm: GatedNorm
@@ -303,6 +313,22 @@ class GrugMoeLayer(eqx.Module):  # type: ignore[misc]
         """Return each expert's share of the choices of the tokens in the residual stream `x`, of shape (expert,)."""
         return self.routed.shares(self.mlp_norm(x + self.attention(self.attention_norm(x), mask)))
 
+    def _state_dict_key_map(self) -> dict[str, str | None]:
+        return {
+            "attention_norm": "input_layernorm",
+            "attention": "self_attn",
+            "mlp_norm": "post_attention_layernorm",
+            "routed": "mlp",
+            "shared": "mlp.shared_expert",
+        }
+
+
+class GrugMoeEmbedding(LlamaEmbedding):  # type: ignore[misc]
+    """Levanter's embedding, with a norm that has a name of its own in exported files."""
+
+    def _state_dict_key_map(self) -> dict[str, str | None]:
+        return {"token_embeddings": "model.embed_tokens", "norm": "model.embed_norm"}
+
 
 class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
     """Levanter's language model with these layers, and gated norms after the embedding and before the head."""
@@ -318,7 +344,7 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
         transformer = LlamaTransformer(config, layers, GatedNorm.init(config, key=keys[1]))
         tokens = hnn.Embedding.init(Vocab, config.Embed, key=keys[2])
         head = hnn.Linear.init(In=config.Embed, Out=Vocab, key=keys[3], use_bias=False, out_first=True)
-        model = cls(transformer, LlamaEmbedding(tokens, GatedNorm.init(config, key=keys[4])), head)
+        model = cls(transformer, GrugMoeEmbedding(tokens, GatedNorm.init(config, key=keys[4])), head)
         drawn = _drawn(model, scale=INITIAL_SCALE / math.sqrt(config.hidden_dim), key=keys[5])
         shut: GrugMoeModel = eqx.tree_at(head_gates, drawn, replace_fn=lambda gate: jax.tree.map(jnp.zeros_like, gate))
         return shut

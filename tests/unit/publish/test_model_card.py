@@ -89,6 +89,18 @@ def test_the_hub_reads_the_front_matter(target: StoredRun) -> None:
     data = hub.ModelCard(card).data
     assert data.eval_results[0].metric_value == target.record.loss
     assert data.library_name == "transformers"
+    assert "load_exported" not in card
+
+
+def test_the_card_of_a_mixture_shows_our_loader() -> None:
+    """A dense model is loaded by `transformers`; experts and active parameters are those of the run."""
+    folder = registered("bytes-moe")
+    run = answering_run(folder)
+    card = model_card(run, tokenizer=BYTES, forecast=None)
+    assert "ms.load_exported(" in card
+    assert "from transformers import" not in card
+    assert f"{run.record.params_active:,} per token" in card
+    assert yaml.safe_load(card.split("---")[1])["library_name"] == "marin-scaling"
 
 
 def test_what_is_not_there_is_said_to_be_so(folder: Path, target: StoredRun, runs: list[StoredRun]) -> None:

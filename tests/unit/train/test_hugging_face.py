@@ -94,14 +94,9 @@ def test_the_safetensors_have_the_recorded_loss(run: StoredRun, exported: Path, 
 
 def test_levanter_loads_the_folder_back_as_the_trained_model(trained: Any, exported: Path, spec: RunSpec) -> None:
     """Through its own `load_pretrained`, number for number."""
-    from levanter.models.qwen import Qwen3LMHeadModel
+    import marin_scaling as ms
 
-    from marin_scaling.train.levanter_config import trainer_config
-    from marin_scaling.train.weights import converter
-
-    trainer = trainer_config(spec, work_dir=exported)
-    with trainer.use_device_mesh():
-        loaded = converter(None).load_pretrained(Qwen3LMHeadModel, str(exported), axis_mapping=trainer.parameter_axis_mapping)
+    loaded = ms.load_exported(exported)
     windows = held_out(spec)[:8]
     assert np.abs(levanters_logits(loaded, windows) - levanters_logits(trained.model, windows)).max() < TOLERANCE
 
@@ -110,11 +105,28 @@ def test_transformers_reads_the_configuration(exported: Path, spec: RunSpec) -> 
     """As its own Qwen3, with our sizes."""
     from transformers import AutoConfig
 
+    assert sorted(path.name for path in exported.iterdir()) == ["config.json", "model.safetensors"]
     config = AutoConfig.from_pretrained(exported)
     assert (config.model_type, config.architectures) == ("qwen3", ["Qwen3ForCausalLM"])
     assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (16, 2, 256)
     assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (2, 1, 8)
     assert (config.max_position_embeddings, config.tie_word_embeddings) == (spec.model.seq_len, False)
+
+
+def test_a_damaged_export_is_an_error_of_ours(exported: Path, tmp_path: Path) -> None:
+    """A file of tensors that ends early, and none."""
+    import shutil
+
+    import marin_scaling as ms
+
+    folder = shutil.copytree(exported, tmp_path / "model")
+    tensors = folder / "model.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:-20])
+    with pytest.raises(StorageError):
+        ms.load_exported(folder)
+    tensors.unlink()
+    with pytest.raises(StorageError):
+        ms.load_exported(folder)
 
 
 def test_weights_of_another_training_of_a_run_are_not_taken_for_its_own(run: StoredRun, place: Workplace) -> None:
