@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from report import parser, publish
 
-from marin_scaling.train.moe import _packed, _ragged
+from marin_scaling.train.moe import _gated_mlp, _packed, _ragged
 
 WIDTHS = (16, 32, 64, 128)
 TOKENS, NUM_EXPERTS, CHOSEN, REPETITIONS = 2048, 8, 2, 20
@@ -42,14 +42,11 @@ def ways(width: int) -> dict[str, float]:
     experts = jnp.asarray(np.argsort(random.random((TOKENS, NUM_EXPERTS)), axis=1)[:, :CHOSEN])
     weights = jnp.ones((TOKENS, CHOSEN)) / CHOSEN
 
-    def mlp(matrices: Any) -> Callable[..., Any]:
-        return lambda each, product: product(jax.nn.silu(product(each, matrices[0])) * product(each, matrices[1]), matrices[2])
-
     def packed(tokens: Any, matrices: Any, experts: Any) -> Any:
-        return _packed(tokens, experts, weights, NUM_EXPERTS, mlp(matrices), room=2 * TOKENS * CHOSEN // NUM_EXPERTS)
+        return _packed(tokens, experts, weights, tuple(matrices), _gated_mlp, room=2 * TOKENS * CHOSEN // NUM_EXPERTS)
 
     def ragged(tokens: Any, matrices: Any, experts: Any) -> Any:
-        return _ragged(tokens, experts, weights, NUM_EXPERTS, mlp(matrices))
+        return _ragged(tokens, experts, weights, tuple(matrices), _gated_mlp)
 
     def dense(tokens: Any, matrices: Any, *, of: int) -> Any:
         gate, up, down = (jnp.concatenate(list(each[:of]), axis=axis) for each, axis in zip(matrices, (1, 1, 0), strict=True))

@@ -218,8 +218,8 @@ def _set_aside(folder: Path) -> Path:
     return kept
 
 
-_TRUNK_MARKER = "trunk.json"
-"""File next to the checkpoint of a trunk that names the run that trained it, and its steps."""
+_TRUNK_MARKER, _EARLIER_MARKER = "trunk.json", "earlier-trunk.json"
+"""Files next to the checkpoint of a trunk: the run that trained it and its steps; the trunk that this run continued."""
 
 
 def keep_trunk(state: TrainerState, spec: RunSpec, *, curve: Path, trunk: Path, group: ProcessGroup = ALONE) -> None:
@@ -237,6 +237,8 @@ def keep_trunk(state: TrainerState, spec: RunSpec, *, curve: Path, trunk: Path, 
         seal_once_whole(checkpoint)
         replace_file(unfinished / curve.name, read_own_bytes(curve))
         replace_file(unfinished / _TRUNK_MARKER, Trunk(spec_digest=spec.digest, steps=steps).model_dump_json().encode())
+        if (earlier := begun_at(spec, work_dir=curve.parent)) is not None:
+            replace_file(unfinished / _EARLIER_MARKER, earlier.model_dump_json().encode())
         sync_folder(unfinished)
         kept.parent.mkdir(parents=True, exist_ok=True)
         unfinished.rename(kept)
@@ -258,6 +260,10 @@ def begin_at_trunk(spec: RunSpec, *, work_dir: Path, trunk: Path, group: Process
             shutil.rmtree(folder, ignore_errors=True)
             forget_seal(curve)
             (copied / curve.name).replace(curve)
+            if _marked(copied).spec_digest == spec.digest:  # it trained this trunk before it was interrupted
+                (copied / _TRUNK_MARKER).unlink()
+                with contextlib.suppress(FileNotFoundError):
+                    (copied / _EARLIER_MARKER).rename(copied / _TRUNK_MARKER)
             folder.parent.mkdir(parents=True, exist_ok=True)
             copied.rename(folder)
     group.is_everywhere(True)
@@ -265,8 +271,12 @@ def begin_at_trunk(spec: RunSpec, *, work_dir: Path, trunk: Path, group: Process
 
 def begun_at(spec: RunSpec, *, work_dir: Path) -> Trunk | None:
     """Return the steps that an unfinished run took from a trunk; None if it trains all steps itself."""
-    marker = _checkpoints_of(spec, work_dir) / _TRUNK_MARKER
-    return Trunk.model_validate_json(read_own_bytes(marker)) if marker.exists() else None
+    folder = _checkpoints_of(spec, work_dir)
+    return _marked(folder) if (folder / _TRUNK_MARKER).exists() else None
+
+
+def _marked(folder: Path) -> Trunk:
+    return Trunk.model_validate_json(read_own_bytes(folder / _TRUNK_MARKER))
 
 
 def _checkpoints_of(spec: RunSpec, work_dir: Path) -> Path:

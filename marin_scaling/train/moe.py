@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,9 +16,12 @@ import jax
 import jax.numpy as jnp
 from haliax import Axis, NamedArray
 from haliax.jax_utils import shaped_rng_split
+from haliax.nn.ragged_dot import ragged_dot
 from haliax.nn.scan import BlockSeq, Stacked
+from haliax.partitioning import physical_axis_name
 from haliax.state_dict import ModuleWithStateDictSerialization
 from jax import Array
+from jax.sharding import PartitionSpec
 from levanter.layers.attention import Attention, AttentionConfig, AttentionMask
 from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel, LlamaMlp, LlamaTransformer
 from levanter.utils.activation import ActivationFunctionEnum
@@ -90,43 +94,68 @@ def router_loss(logits: Array, bias: Array, next_bias: Array, *, z_loss_weight: 
 _BUFFER_SHARES = 2
 """Length of an expert's buffer on a CPU, relative to an even share of the tokens."""
 
-ExpertMlp = Callable[[Array, Callable[[Array, Array], Array]], Array]
-"""Function of tokens, and of a product (tokens, matrices) -> tokens, that applies the experts to the tokens."""
+Product = Callable[[Array, Array], Array]
+"""Function of tokens and a matrix for each expert, of shape (expert, in, out), that multiplies each token by its expert's."""
+ExpertMlp = Callable[[Array, Any, Product], Array]
+"""Function of tokens, arrays of all experts and a product that applies the experts to the tokens."""
 
 
-def through_experts(tokens: Array, experts: Array, weights: Array, *, num_experts: int, mlp: ExpertMlp) -> Array:
+def through_experts(tokens: Array, experts: Array, weights: Array, matrices: Any, *, mlp: ExpertMlp) -> Array:
     """Return the weighted sum of the outputs of each token's experts: shape (token, embed).
 
-    `tokens` has shape (token, embed), `experts` and `weights` (token, choice). `mlp` gets tokens, and the product that
-    multiplies them by a matrix per expert, of shape (expert, in, out).
+    `tokens` has shape (token, embed), `experts` and `weights` (token, choice); `matrices` are the arrays that `mlp` gets, with
+    the experts first. On several devices each sorts its own tokens, and has the matrices of all experts in turn.
     """
+    here = partial(_through_experts_here, mlp=mlp)
+    if not (axes := _axes_of_batch()):
+        return here(tokens, experts, weights, matrices)
+    rows, everywhere = PartitionSpec(axes), PartitionSpec()
+    on_each = jax.shard_map(here, in_specs=(rows, rows, rows, everywhere), out_specs=rows, check_vma=False)
+    spread: Array = on_each(tokens, experts, weights, matrices)
+    return spread
+
+
+def _axes_of_batch() -> tuple[str, ...]:
+    """Return the axes of the mesh over which a batch is spread, without those of one device."""
+    named = physical_axis_name("batch") or ()
+    sizes = dict(jax.sharding.get_abstract_mesh().shape)
+    return tuple(axis for axis in ((named,) if isinstance(named, str) else named) if sizes.get(axis, 1) > 1)
+
+
+def _through_experts_here(tokens: Array, experts: Array, weights: Array, matrices: Any, *, mlp: ExpertMlp) -> Array:
     if jax.default_backend() != "cpu":
-        return _ragged(tokens, experts, weights, num_experts, mlp)
-    room = min(-(-_BUFFER_SHARES * experts.size // num_experts), len(tokens))
-    fullest = jnp.max(jnp.bincount(experts.reshape(-1), length=num_experts))
+        return _ragged(tokens, experts, weights, matrices, mlp)
+    room = min(-(-_BUFFER_SHARES * experts.size // _count(matrices)), len(tokens))
+    fullest = jnp.max(jnp.bincount(experts.reshape(-1), length=_count(matrices)))
     return jax.lax.cond(
         fullest <= room,
-        lambda: _packed(tokens, experts, weights, num_experts, mlp, room=room),
-        lambda: _ragged(tokens, experts, weights, num_experts, mlp),
+        lambda: _packed(tokens, experts, weights, matrices, mlp, room=room),
+        lambda: _ragged(tokens, experts, weights, matrices, mlp),
     )
 
 
-def _ragged(tokens: Array, experts: Array, weights: Array, num_experts: int, mlp: ExpertMlp) -> Array:
+def _count(matrices: Any) -> int:
+    return len(jax.tree.leaves(matrices)[0])
+
+
+def _ragged(tokens: Array, experts: Array, weights: Array, matrices: Any, mlp: ExpertMlp) -> Array:
     flat = experts.reshape(-1)
     order = jnp.argsort(flat)
-    loads = jnp.bincount(flat, length=num_experts)
-    made = mlp(tokens[order // experts.shape[1]], lambda each, matrices: jax.lax.ragged_dot(each, matrices, loads))
+    loads = jnp.bincount(flat, length=_count(matrices))
+    kernel = jax.lax.ragged_dot if jax.default_backend() == "cpu" else ragged_dot
+    made = mlp(tokens[order // experts.shape[1]], matrices, lambda each, every: kernel(each, every, loads))
     return _weighted_sum(made[jnp.argsort(order)], weights)
 
 
-def _packed(tokens: Array, experts: Array, weights: Array, num_experts: int, mlp: ExpertMlp, *, room: int) -> Array:
-    flat = experts.reshape(-1)
+def _packed(tokens: Array, experts: Array, weights: Array, matrices: Any, mlp: ExpertMlp, *, room: int) -> Array:
+    flat, num_experts = experts.reshape(-1), _count(matrices)
     is_its = jax.nn.one_hot(flat, num_experts, dtype=jnp.int32)  # (token and choice, expert)
     place = jnp.sum(jnp.cumsum(is_its, axis=0) * is_its, axis=1) - 1  # position among its expert's tokens
     slot = flat * room + place
     source = jnp.full(num_experts * room, len(tokens)).at[slot].set(jnp.arange(flat.size) // experts.shape[1])
     padded = jnp.concatenate([tokens, jnp.zeros_like(tokens[:1])])  # empty slots hold zeros
-    made = mlp(padded[source].reshape(num_experts, room, -1), lambda each, matrices: jnp.einsum("eti,eio->eto", each, matrices))
+    in_buffers = padded[source].reshape(num_experts, room, -1)
+    made = mlp(in_buffers, matrices, lambda each, every: jnp.einsum("eti,eio->eto", each, every))
     return _weighted_sum(made.reshape(num_experts * room, -1)[slot], weights)
 
 
@@ -246,9 +275,7 @@ class RoutedExperts(ModuleWithStateDictSerialization):  # type: ignore[misc]
         others, rows = _as_rows(x)
         logits, bias = self._logits(rows), self.router_bias.array
         routing = route(logits, bias, experts_per_token=self.config.experts_per_token)
-        made = through_experts(
-            rows.array, routing.experts, routing.weights, num_experts=self.config.num_experts, mlp=self._each_expert
-        )
+        made = through_experts(rows.array, routing.experts, routing.weights, self._matrices(), mlp=_gated_mlp)
         weight = self.config.router_z_loss_weight / self.config.num_layers  # the z-loss is the mean over layers
         loss = router_loss(logits, bias, routing.next_bias, z_loss_weight=weight)
         made = with_auxiliary_loss(made, loss)
@@ -263,16 +290,21 @@ class RoutedExperts(ModuleWithStateDictSerialization):  # type: ignore[misc]
     def _logits(self, rows: NamedArray) -> Any:
         return self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
 
-    def _each_expert(self, tokens: Any, product: Any) -> Any:
+    def _matrices(self) -> tuple[Array, ...]:
+        """Return gate, up and down of the experts, of shape (expert, in, out)."""
         mlp = self.experts.stacked
-        gate, up, down = (
+        return tuple(
             linear.weight.rearrange(("experts", linear.In, linear.Out)).array
             for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         )
-        return product(jax.nn.silu(product(tokens, gate)) * product(tokens, up), down)
 
     def _state_dict_key_map(self) -> dict[str, str | None]:
         return {"router_bias": "router.bias"}
+
+
+def _gated_mlp(tokens: Array, matrices: tuple[Array, Array, Array], product: Product) -> Array:
+    gate, up, down = matrices
+    return product(jax.nn.silu(product(tokens, gate)) * product(tokens, up), down)
 
 
 def _as_rows(x: NamedArray) -> tuple[list[Axis], NamedArray]:

@@ -105,8 +105,8 @@ def test_every_token_reaches_its_experts_whatever_the_load(skew: float) -> None:
         jnp.asarray(tokens, jnp.float32),
         routing.experts,
         routing.weights,
-        num_experts=8,
-        mlp=lambda each, product: jnp.tanh(product(each, jnp.asarray(matrices, jnp.float32))),
+        jnp.asarray(matrices, jnp.float32),
+        mlp=lambda each, every, product: jnp.tanh(product(each, every)),
     )
     for row, experts, weights, made in zip(tokens, *map(np.asarray, (routing.experts, routing.weights, found)), strict=True):
         expected = sum(weight * np.tanh(row @ matrices[expert]) for expert, weight in zip(experts, weights, strict=True))
@@ -120,8 +120,8 @@ def test_the_packed_and_the_ragged_way_agree_with_their_gradients() -> None:
     routing = route(jnp.asarray(random.normal(size=(64, 8)), jnp.float32), jnp.zeros(8), experts_per_token=2)
 
     def made(way, tokens, matrices):
-        mlp = lambda each, product: jnp.tanh(product(each, matrices))  # noqa: E731
-        return jnp.sum(way(tokens, routing.experts, routing.weights, 8, mlp) ** 2)
+        mlp = lambda each, every, product: jnp.tanh(product(each, every))  # noqa: E731
+        return jnp.sum(way(tokens, routing.experts, routing.weights, matrices, mlp) ** 2)
 
     ways = (_ragged, lambda *arguments: _packed(*arguments, room=64))
     values = [jax.value_and_grad(made, argnums=(1, 2))(way, tokens, matrices) for way in ways]

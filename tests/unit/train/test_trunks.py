@@ -1,5 +1,6 @@
 """A run that continues the trunk of a shorter one has, bit for bit, the curve and loss of a run trained from the beginning."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,19 @@ def test_a_run_stopped_after_its_trunk_resumes_with_the_same_curve(tmp_path: Pat
     result = trained(long, tmp_path / "long", trunk=tmp_path / "trunk")
     assert losses_of(result) == alone
     assert result.trunk.steps == short.steps_before_decay
+
+
+def test_a_run_that_resumes_from_its_own_trunk_names_only_steps_of_others(tmp_path: Path) -> None:
+    """Stopped before any checkpoint of its own, it goes on from the state that it left for longer runs."""
+    short, long = spec_of(10), spec_of(20)
+    trained(short, tmp_path / "short", trunk=tmp_path / "trunk")
+    stop_at(15, long, tmp_path / "long", trunk=tmp_path / "trunk")
+    shutil.rmtree(tmp_path / "long")
+    for spec, taken in ((long, short.steps_before_decay), (short, None)):
+        told: list[str] = []
+        result = trained(spec, tmp_path / "again" / spec.digest, trunk=tmp_path / "trunk", on_note=told.append)
+        assert f"step {spec.steps_before_decay} of" in told[0]
+        assert (result.trunk and result.trunk.steps) == taken
 
 
 def test_a_damaged_trunk_costs_time_but_no_loss(tmp_path: Path) -> None:
