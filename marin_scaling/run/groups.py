@@ -23,6 +23,7 @@ from marin_scaling.findings import Finding, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.cells import Sweep, cells_of, numbers_in
+from marin_scaling.run.columns import LEAST_COUNT_SHIFT
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 LEAST_LOSS_SHIFT = 0.01
 """Groups whose losses differ by less than 1 % change a forecast by less than its interval."""
-
-LEAST_COUNT_SHIFT = 0.08
-"""Conventions differ by more (8 N D against 6 N D: 33 %); attention and rounding move the count of one size by less."""
 
 _MOST_VALUES = 32
 _LARGEST_SHARE = 0.25

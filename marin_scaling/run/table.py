@@ -206,6 +206,8 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
+    if any(each.code == "flop-count" for each in computed):  # the formula is the cause of a step
+        kinds = [each for each in kinds if each.code != "flop-count"]
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [
         warning(each.code, each.where, each.message) if each.code in allow else each
