@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 from report import parser, publish
+from scipy.special import stdtrit
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.findings import Severity
 from marin_scaling.forecast.speedup import compare_recipes
 from marin_scaling.laws import SurfaceLaw, surface_loss
+from marin_scaling.run.groups import CHANCE, LEAST_T
 from marin_scaling.run.size_units import COUNT_UNITS, FLOP_UNITS
 from marin_scaling.run.table import RunTable, table_of_frame
 
@@ -154,6 +156,16 @@ def small_groups(random: Generator) -> Made:
     noise = random.uniform(0.005, 0.015) * random.standard_normal(len(frame))
     loss = frame["loss"] * np.exp(np.where(is_web, random.uniform(0.03, 0.08), 0.0) + noise)
     return Made(frame.assign(loss=loss, dataset=np.where(is_web, "web", "code")), {}, frame)
+
+
+def is_decidable(made: Made) -> bool:
+    """Return True if the shift between two kinds passes the audit's test where the law of the runs is known."""
+    residual, is_web = np.log(made.frame["loss"] / made.truth["loss"]), made.frame["dataset"] == "web"
+    parts = [residual[is_web].to_numpy(), residual[~is_web].to_numpy()]
+    freedom = len(residual) - 2
+    variance = sum(float(((each - each.mean()) ** 2).sum()) for each in parts) / freedom
+    score = (parts[0].mean() - parts[1].mean()) / np.sqrt(variance * sum(1 / len(each) for each in parts))
+    return bool(score > max(LEAST_T, stdtrit(freedom, 1 - CHANCE / 2)))
 
 
 def is_doubted(made: Made) -> bool:
@@ -353,6 +365,9 @@ WRONG: dict[str, Callable[[Generator], bool]] = {
     "some losses in bits": lambda random: is_named(bits_of_rows(random)),
     "checkpoints of unnamed runs": lambda random: is_named_as_checkpoints(checkpoints(random)),
 }
+BOUND: dict[str, Callable[[Generator], bool]] = {
+    "two kinds in few noisy runs, where their law is known": lambda random: is_decidable(small_groups(random)),
+}
 CORRECT: dict[str, Callable[[Generator], bool]] = {
     "grids without a fault": lambda random: is_disturbed(sound(random)),
     "noisy grids without a fault": lambda random: is_doubted(noisy(random)),
@@ -366,8 +381,8 @@ def main() -> None:
     options.add_argument("--count", type=int, default=1000, help="tables of each kind")
     chosen = options.parse_args()
     rows = []
-    limits = {"wrong": f"at least {LEAST_FOUND:.0%}", "correct": f"at most {MOST_DISTURBED:.0%}"}
-    for judged, kinds in (("wrong", WRONG), ("correct", CORRECT)):
+    limits = {"wrong": f"at least {LEAST_FOUND:.0%}", "correct": f"at most {MOST_DISTURBED:.0%}", "bound": ""}
+    for judged, kinds in (("wrong", WRONG), ("correct", CORRECT), ("bound", BOUND)):
         for place, (kind, check) in enumerate(kinds.items()):
             hits = sum(check(np.random.default_rng([place, n])) for n in range(chosen.count))
             share = hits / chosen.count
@@ -378,7 +393,11 @@ def main() -> None:
         columns=["tables", "kind", "count", "refused, named or mended", "wanted"],
         rows=rows,
         packages=["numpy", "scipy", "pandas"],
-        notes=["Of correct tables the share is of those that were disturbed: refused, doubted, or read otherwise."],
+        notes=[
+            "Of correct tables the share is of those that were disturbed: refused, doubted, or read otherwise.",
+            "Two kinds in few noisy runs: the audit fits a surface of six coefficients to 14 to 23 runs. The bound is the "
+            "share that its test would name if it knew the law; the gap is what the six coefficients cost.",
+        ],
         write=chosen.write,
     )
 
