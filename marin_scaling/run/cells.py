@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.findings import Finding, warning
+from marin_scaling.findings import Finding, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.columns import STEP_NAMES, spelled
@@ -86,6 +87,10 @@ def _levels(logs: Array, nearness: float) -> NDArray[np.int64]:
     return found
 
 
+def _levels_of(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
+    return _levels(np.log(frame[column].to_numpy(dtype=np.float64)), NEARNESS[column])
+
+
 _STEP_IN_NAME = re.compile(r"[-_/. ]*(steps?|ckpt|checkpoint|iter)[-_=. ]*\d+$", re.IGNORECASE)
 _RUN_NAMES = re.compile(r"(^|_)(run|id)(_|$)")
 _MOST_ON_LEVELS = 0.5
@@ -93,26 +98,28 @@ _LEAST_ON_LEVEL = 3
 
 
 def find_checkpoints(
-    frame: pd.DataFrame, others: pd.DataFrame, *, column: str, is_chosen: bool
+    frame: pd.DataFrame, others: pd.DataFrame, *, column: str, is_chosen: bool, size: str = "params"
 ) -> tuple[dict[int, str], list[Finding]]:
-    """Return the rows that are earlier checkpoints of a run, position to reason, and a warning where runs cannot be told.
+    """Return the rows that are earlier checkpoints of a run, position to reason, and a finding where runs cannot be told.
 
     Rows of one name, size, seed and nominal budget are one run if the loss falls from the fewest tokens to the most. The
     table's `column` of names distinguishes runs if the user chose it, if the table has steps, or if its own name says so and
-    the rows are no isoFLOP grid.
+    the rows are no isoFLOP grid. Where no column names runs, all rows stay, and `size` is the table's column of parameters.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"run": ["a", "a", "b"], "params": 1e8, "tokens": [1e9, 2e9, 2e9], "loss": [4.0, 3.5, 3.6]})
     >>> find_checkpoints(frame, pd.DataFrame(), column="run", is_chosen=False)[0]
     {0: 'a checkpoint of a, whose row with the most tokens (2e9) is kept'}
     """
-    if not column or frame.empty:
+    if frame.empty:
         return {}, []
+    if not column:
+        return {}, _unnamed_checkpoints(frame, others, size=size)
     stems = frame["run"].map(lambda name: _STEP_IN_NAME.sub("", str(name)))
     shared = [frame[name] for name in ("seed", "budget_flops") if name in frame]
-    size = _levels(np.log(frame["params"].to_numpy(dtype=np.float64)), NEARNESS["params"])
+    sizes = _levels_of(frame, "params")
     repeated = stems.duplicated(keep=False).to_numpy()
-    groups = frame[repeated].groupby([stems[repeated], size[repeated], *(each[repeated] for each in shared)], sort=False)
+    groups = frame[repeated].groupby([stems[repeated], sizes[repeated], *(each[repeated] for each in shared)], sort=False)
     curves = [curve for _, rows in groups if (curve := rows.sort_values("tokens", kind="stable")) is not None and _falls(curve)]
     if not curves:
         return {}, []
@@ -140,10 +147,155 @@ def _share_levels(frame: pd.DataFrame, curves: Sequence[pd.DataFrame]) -> bool:
     """Return True if half of the earlier rows lie on levels of FLOPs with other sizes: an isoFLOP grid, not checkpoints."""
     if "flops" not in frame:
         return False
-    levels = _levels(np.log(frame["flops"].to_numpy(dtype=np.float64)), NEARNESS["flops"])
+    levels = _levels_of(frame, "flops")
     sizes = frame["params"].groupby(levels).transform("nunique").to_numpy()
     rows = np.concatenate([curve.index[:-1].to_numpy() for curve in curves])
     return bool(np.mean(sizes[rows] >= _LEAST_ON_LEVEL) >= _MOST_ON_LEVELS)
+
+
+_LEAST_ON_CURVE = 3
+_SETTING_SHARE = 0.9
+_SPACED, _SPACED_SHARE, _SAME_GAP = 8, 0.8, 0.02
+"""Equally spaced steps at each size that show a logging interval: designs have fewer lengths, and space them by factors."""
+
+_AT_END = 0.01
+"""Distance from the planned end, relative to it, up to which a row is at the end."""
+_EXPONENTS = np.linspace(0.05, 1.0, 20)
+_LEAST_FREEDOM, _LEAST_T, _LEAST_TAIL = 4, 4.5, 0.005
+_LEAST_UNFINISHED = 0.01
+"""Least excess of unfinished rows: a smaller one changes a forecast by less than its interval. `benchmarks/audit_tables.py` has
+the share of tables of checkpoints that are named, and of tables of separate runs that are disturbed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Curves:
+    """Rows that one run may have passed through: positions by growing tokens, and the clock's numbers (row of the table)."""
+
+    clock: str
+    steps: Array
+    rows: tuple[NDArray[np.intp], ...]
+    settings: tuple[str, ...]
+
+
+def _unnamed_checkpoints(frame: pd.DataFrame, others: pd.DataFrame, *, size: str) -> list[Finding]:
+    """Return a finding for rows that may be checkpoints of one run, in a table without names of runs.
+
+    A clock is a column of whole numbers in proportion to tokens at each size, such as a step. Tables of separate runs have one,
+    too. The length of a run is chosen before it starts, and its learning rate decays towards that length. So checkpoints show
+    in three ways. A column holds the planned end, which the last row alone reaches. The clock's numbers are many and equally
+    spaced. Or earlier losses lie above the power law in tokens on which the last losses of all sizes end. Separate runs are
+    each at their end. A table that shows none of this gets a note, unless its rows are an isoFLOP grid.
+    """
+    curves = _curves_by_clock(frame, others)
+    if curves is None:
+        return []
+    evidence = _planned_end(curves, others) or _equal_spacing(curves) or _unfinished(frame, curves)
+    count = sum(len(rows) for rows in curves.rows)
+    fix = f"Checkpoints? --column {shlex.quote(quoted(f'run={(*curves.settings, size)[0]}'))} keeps the last row of each run"
+    fix += "; separate runs? --column run=NAME, a column with a name for each"
+    if evidence:
+        message = f"{count} of {len(frame)} rows are probably checkpoints of {len(curves.rows)} runs: {evidence}"
+        return [warning("checkpoints", curves.clock, f"{message}. {fix}")]
+    if 2 * count < len(frame) or _share_levels(frame, [frame.iloc[rows] for rows in curves.rows]):
+        return []
+    message = (
+        f"{count} rows of {len(curves.rows)} sizes may be checkpoints: tokens are in proportion to {quoted(curves.clock)!r}"
+    )
+    return [note("checkpoints", curves.clock, f"{message}. {fix}")]
+
+
+def _curves_by_clock(frame: pd.DataFrame, others: pd.DataFrame) -> _Curves | None:
+    """Return the curves of the first column that is a clock."""
+    sizes, tokens = _levels_of(frame, "params"), frame["tokens"].to_numpy(dtype=np.float64)
+    chosen = [frame[name].astype(str).to_numpy() for name in ("seed", "budget_flops") if name in frame]
+    for clock in others.columns:
+        steps = numbers_in(others[clock].astype(str).to_numpy(dtype=np.str_))
+        if steps is None or not (steps >= 1).all() or (steps % 1).any():
+            continue
+        groups = _numbered(sizes, _levels(np.log(tokens / steps), NEARNESS["tokens"]), *chosen)
+        settings = [str(name) for name in others.columns if name != clock and _is_setting(groups, others[name])]
+        groups = _numbered(groups, *(others[name].astype(str).to_numpy() for name in settings))
+        rows = tuple(rows for rows in _members(groups, tokens) if _falls(frame.iloc[rows]))
+        if rows:
+            return _Curves(clock=str(clock), steps=steps, rows=rows, settings=tuple(settings))
+    return None
+
+
+def _numbered(*keys: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the number of each row's combination of keys: (row,)."""
+    numbers = [np.unique(key, return_inverse=True)[1] for key in keys]
+    return np.asarray(np.unique(np.stack(numbers), axis=1, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+
+
+def _is_setting(groups: NDArray[np.int64], values: pd.Series[Any]) -> bool:
+    """Return True if each value recurs within its group, as what was chosen for a run does; results change with each row."""
+    pairs = _numbered(groups, values.astype(str).to_numpy())
+    counts = np.bincount(pairs)
+    return len(counts) > groups.max() + 1 and bool(np.mean(counts[pairs] >= _LEAST_ON_CURVE) >= _SETTING_SHARE)
+
+
+def _members(groups: NDArray[np.int64], tokens: Array) -> list[NDArray[np.intp]]:
+    """Return the rows of each group of three or more, by growing tokens."""
+    order = np.lexsort((tokens, groups))
+    parts = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    return [part for part in parts if len(part) >= _LEAST_ON_CURVE]
+
+
+def _planned_end(curves: _Curves, others: pd.DataFrame) -> str:
+    """Return the fact that a column holds the last step of each curve in all of its rows."""
+    for name in others.columns:
+        values = numbers_in(others[name].astype(str).to_numpy(dtype=np.str_)) if name != curves.clock else None
+        if values is not None and all(
+            np.ptp(values[rows]) == 0 and abs(values[rows[0]] / curves.steps[rows[-1]] - 1) <= _AT_END for rows in curves.rows
+        ):
+            return f"column {quoted(str(name))!r} holds the end of each, which its last row alone reaches"
+    return ""
+
+
+def _equal_spacing(curves: _Curves) -> str:
+    """Return the fact that the steps of every curve are many and equally spaced."""
+    for rows in curves.rows:
+        gaps = np.diff(curves.steps[rows])
+        is_equal = np.abs(gaps / np.median(gaps) - 1) <= _SAME_GAP
+        if len(rows) < _SPACED or np.mean(is_equal) < _SPACED_SHARE:
+            return ""
+    return f"at each size {min(map(len, curves.rows))} or more rows at equally spaced {quoted(curves.clock)!r}"
+
+
+def _unfinished(frame: pd.DataFrame, curves: _Curves) -> str:
+    """Return the fact that losses before the last of a curve lie above a power law that the last ones end."""
+    from scipy.special import stdtrit
+
+    loss, tokens = (frame[name].to_numpy(dtype=np.float64) for name in ("loss", "tokens"))
+    freedom = sum(len(rows) - 2 for rows in curves.rows) - 2
+    if freedom < _LEAST_FREEDOM:
+        return ""
+    fits = [_remaining(loss, tokens / np.median(tokens), curves.rows, exponent) for exponent in _EXPONENTS]
+    without = min(plain for plain, _ in fits)
+    best, excess = min(each for _, found in fits for each in found)
+    score = math.sqrt(max(freedom * (without - best) / max(best, 1e-18), 0.0))
+    if excess < _LEAST_UNFINISHED or score < max(_LEAST_T, stdtrit(freedom, 1 - _LEAST_TAIL)):
+        return ""
+    return f"losses before the last one of a size lie up to {excess:.1%} above the power law in tokens that the last ones end"
+
+
+def _remaining(
+    loss: Array, tokens: Array, curves: Sequence[NDArray[np.intp]], exponent: float
+) -> tuple[float, list[tuple[float, float]]]:
+    """Return the squared residuals of a power law for each curve, and for each schedule those with its excess, and the excess.
+
+    The schedules are a decay at the very end, and a cosine. Their excess of the loss is common to all curves.
+    """
+    products = np.zeros((3, 3))
+    for rows in curves:
+        progress = tokens[rows] / tokens[rows[-1]]
+        heights = np.stack([np.ones(len(rows)), progress < 1 - _AT_END, (1 + np.cos(np.pi * progress)) / 2], axis=1)
+        law = np.linalg.qr(np.stack([np.ones(len(rows)), tokens[rows] ** -exponent], axis=1) / loss[rows][:, None])[0]
+        left = heights - law @ (law.T @ heights)
+        products += left.T @ left
+    plain = float(products[0, 0])
+    excess = [products[0, each] / max(products[each, each], 1e-18) for each in (1, 2)]
+    return plain, [(plain - float(products[0, each] * excess[each - 1]), float(excess[each - 1])) for each in (1, 2)]
 
 
 @dataclass(frozen=True, kw_only=True)

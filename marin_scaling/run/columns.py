@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import shlex
+import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.findings import Finding, note
+from marin_scaling.findings import Finding, error, note
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.numbers import number_in, plain_number
-from marin_scaling.run.table_io import RawTable, is_empty
+from marin_scaling.run.table_io import RawTable, chart_series, is_empty
 from marin_scaling.units import METRICS
 
 
@@ -324,7 +326,7 @@ def computed(column: str, values: Mapping[str, float | None]) -> float | None:
 def with_formulas(
     raw: RawTable, chosen: Mapping[str, str], *, factors: Mapping[str, float]
 ) -> tuple[RawTable, dict[str, str], list[Finding]]:
-    """Return the table with the column of each chosen formula, the choices with its name, and notes.
+    """Return the table with the column of each chosen formula, the choices with its name, and findings.
 
     A column that the table lacks is named by its formula; of a column that it has, only empty cells are computed.
     `RunTableError` if no cell is empty and the formula gives other numbers. `factors` gives the unit of a column where the user
@@ -353,17 +355,36 @@ def with_formulas(
         rows = [None if number is None else number / factor for number in rows]
         if given:
             found = cells[given].tolist()
-            empty = [row for row, cell in enumerate(found) if is_empty(cell)]
-            _refuse_replacement(raw, ours, formula, given, computed_cells=rows, has_empty=bool(empty))
+            _refuse_replacement(raw, ours, formula, given, computed_cells=rows, has_empty=any(map(is_empty, found)))
+            notes += _of_empty_cells(given, ours, formula, cells=found, computed_cells=rows)
             rows = [number if is_empty(cell) else cell for cell, number in zip(found, rows, strict=True)]
-            message = f"{len(empty)} empty cells of column {given!r} were computed as {formula}; the others are kept"
-            notes += [note("computed-cells", given, message)] if empty else []
         names[ours] = given or formula
         cells[names[ours]] = pd.Series(rows, index=cells.index, dtype=object)
     return RawTable(name=raw.name, cells=cells, places=raw.places), {**others, **names}, notes
 
 
 _SAME_VALUE = 1e-3
+LEAST_COUNT_SHIFT = 0.08
+"""Conventions differ by more (8 N D against 6 N D: 33 %); attention and rounding move the count of one size by less."""
+
+_LEAST_UNIT = 3.0  # a larger factor is a unit, which the audit of units names
+
+
+def _of_empty_cells(
+    given: str, ours: str, formula: str, *, cells: Sequence[Any], computed_cells: Sequence[float | None]
+) -> list[Finding]:
+    """Return a note of empty cells that were computed, and an error if the formula does not count as the other cells do."""
+    pairs = [(number_in(cell), number) for cell, number in zip(cells, computed_cells, strict=True) if not is_empty(cell)]
+    ratios = [cell / number for cell, number in pairs if cell and number and cell > 0]
+    if not (empty := len(cells) - len(pairs)):
+        return []
+    filled = f"{empty} empty cells of column {given!r} were computed as {formula}"
+    factor = statistics.median(ratios) if ratios else 1.0
+    if not LEAST_COUNT_SHIFT <= abs(math.log(factor)) < math.log(_LEAST_UNIT):
+        return [note("computed-cells", given, f"{filled}; the others are kept")]
+    step = f"{filled}; the {len(ratios)} given ones are {factor:.3g} times {formula} in the median: two ways to count"
+    fix = f"Remove the column {given!r} to compute all, or leave those out: --skip-incomplete without --column {ours}={formula}"
+    return [error("flop-count", given, f"{step}. {fix}")]
 
 
 def _refuse_replacement(
@@ -538,26 +559,6 @@ def step_column(names: Sequence[str]) -> str | None:
     """Return the column that counts training steps, or None."""
     steps = {spelled(name) for name in STEP_NAMES}
     return next((name for name in names if spelled(name) in steps), None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """One line of a chart that W&B exported: the column, the run and the metric that the column's name states."""
-
-    column: str
-    run: str
-    metric: str
-
-
-def chart_series(names: Sequence[str]) -> list[Series]:
-    """Return the lines of a W&B chart export, whose columns are `Step`, `RUN - METRIC`, `RUN - METRIC__MIN` and `...__MAX`.
-
-    >>> chart_series(["Step", "a - train/loss", "a - train/loss__MIN", "a - train/loss__MAX"])
-    [Series(column='a - train/loss', run='a', metric='train/loss')]
-    """
-    lines = [name for name in names if f"{name}__MIN" in names and f"{name}__MAX" in names and " - " in name]
-    parts = [(name, *name.rpartition(" - ")) for name in lines]
-    return [Series(column=name, run=run, metric=metric) for name, run, _, metric in parts]
 
 
 def _check_chosen(raw: RawTable, chosen: Mapping[str, str]) -> None:

@@ -21,12 +21,12 @@ from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
-from marin_scaling.run.columns import COLUMNS, STEP_NAMES, aliases_of, chart_series, spelled
+from marin_scaling.run.columns import COLUMNS, STEP_NAMES, aliases_of, spelled
 from marin_scaling.run.numbers import number_in
 from marin_scaling.run.paths import Workplace, curve_path, elsewhere_dir, known_specs, shares_path, work_dir
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import History, HistoryRow, is_finished, read_run, run_folder
-from marin_scaling.run.table_io import is_empty, read_table_file
+from marin_scaling.run.table_io import chart_series, is_empty, read_table_file
 from marin_scaling.run.tracked_run import TrackedRun
 
 

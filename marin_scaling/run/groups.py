@@ -23,6 +23,7 @@ from marin_scaling.findings import Finding, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.cells import Sweep, cells_of, numbers_in
+from marin_scaling.run.columns import LEAST_COUNT_SHIFT
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
@@ -31,15 +32,12 @@ if TYPE_CHECKING:
 LEAST_LOSS_SHIFT = 0.01
 """Groups whose losses differ by less than 1 % change a forecast by less than its interval."""
 
-LEAST_COUNT_SHIFT = 0.08
-"""Conventions differ by more (8 N D against 6 N D: 33 %); attention and rounding move the count of one size by less."""
-
 _MOST_VALUES = 32
 _LARGEST_SHARE = 0.25
 """A column with more values than a quarter of the runs names runs, not groups."""
 
 _LEAST_RUNS = 2
-_LEAST_T, _CHANCE = 4.5, 0.01
+LEAST_T, CHANCE = 4.5, 0.01
 """Least shift in standard errors, and the chance that the greatest of all shifts of a table reaches the threshold, which is
 higher where columns are many. `benchmarks/audit_tables.py` has the shares of noisy tables that are named and disturbed."""
 
@@ -167,7 +165,7 @@ def _shift(
     spread = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance
     scores = np.abs(shifts[:, None] - shifts) / np.sqrt(np.maximum(spread, 1e-18))
     one, other = np.unravel_index(int(np.argmax(scores)), scores.shape)
-    if scores[one, other] < max(_LEAST_T, stdtrit(freedom, 1 - _CHANCE / 2 / pairs)):
+    if scores[one, other] < max(LEAST_T, stdtrit(freedom, 1 - CHANCE / 2 / pairs)):
         return None
     low, high = sorted((int(one), int(other)), key=lambda group: shifts[group])
     return float(scores[one, other]), GroupShift(

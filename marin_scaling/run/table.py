@@ -194,7 +194,9 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     frame, of_units = _in_our_units(raw, frame, mapping, overflow=overflow, choices=choices)
     others = _other_cells(raw, mapping, rows=rows)
     is_chosen = "run" in choices.get("columns", {})
-    earlier, unclear = find_checkpoints(frame, others, column=mapping.get("run", ""), is_chosen=is_chosen)
+    earlier, unclear = find_checkpoints(
+        frame, others, column=mapping.get("run", ""), is_chosen=is_chosen, size=mapping["params"]
+    )
     earlier = {position: why for position, why in earlier.items() if runs[rows[position]] not in keep}
     left_out |= {rows[position]: why for position, why in earlier.items()}
     rows = [row for position, row in enumerate(rows) if position not in earlier]
@@ -206,6 +208,8 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
     sweep = find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
+    if any(each.code == "flop-count" for each in computed):  # the formula is the cause of a step
+        kinds = [each for each in kinds if each.code != "flop-count"]
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [
         warning(each.code, each.where, each.message) if each.code in allow else each

@@ -39,6 +39,26 @@ class RawTable:
         return [str(name) for name in self.cells.columns]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line of a chart that W&B exported: the column, the run and the metric that the column's name states."""
+
+    column: str
+    run: str
+    metric: str
+
+
+def chart_series(names: Sequence[str]) -> list[Series]:
+    """Return the lines of a W&B chart export, whose columns are `Step`, `RUN - METRIC`, `RUN - METRIC__MIN` and `...__MAX`.
+
+    >>> chart_series(["Step", "a - train/loss", "a - train/loss__MIN", "a - train/loss__MAX"])
+    [Series(column='a - train/loss', run='a', metric='train/loss')]
+    """
+    lines = [name for name in names if f"{name}__MIN" in names and f"{name}__MAX" in names and " - " in name]
+    parts = [(name, *name.rpartition(" - ")) for name in lines]
+    return [Series(column=name, run=run, metric=metric) for name, run, _, metric in parts]
+
+
 def read_table_file(path: Path) -> RawTable:
     """Return the cells of one file, by its suffix (`_READERS`, also with .gz); an empty file is an error."""
     ending = table_ending(path)

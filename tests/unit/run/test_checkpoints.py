@@ -81,3 +81,80 @@ def test_a_grid_with_a_name_for_each_run_has_no_checkpoints() -> None:
     table = table_of_frame(frame.assign(run=[f"r{row}" for row in range(len(frame))]))
     assert len(table.frame) == len(frame)
     assert "checkpoints" not in codes(table)
+
+
+def unnamed(*, excess: float, rows: int = 6, sizes: int = 5, spaced: bool = False) -> pd.DataFrame:
+    """Return one run of each size without names, whose losses lie above the law by `excess` until a decay at its very end."""
+    size, share = np.geomspace(5e7, 1.1e9, sizes), np.arange(1, rows + 1) / rows if spaced else 2.0 ** np.arange(1 - rows, 1)
+    params, progress = np.repeat(np.round(size), rows), np.tile(share, sizes)
+    step = np.round(20 * params / 2**17 * progress)
+    frame = pd.DataFrame({"params": params, "tokens": 2.0**17 * step, "step": step.astype(int)})
+    loss = surface_loss(LAW, params=params, tokens=frame["tokens"].to_numpy()) * np.where(progress < 1, 1 + excess, 1.0)
+    noise = np.exp(5e-4 * np.random.default_rng(0).standard_normal(len(frame)))
+    return frame.assign(flops=6 * params * frame["tokens"], loss=loss * noise)
+
+
+def levels(frame: pd.DataFrame) -> set[str]:
+    """Return the severities of the findings about checkpoints."""
+    return {str(each.severity) for each in table_of_frame(frame).findings if each.code == "checkpoints"}
+
+
+def test_losses_above_the_ends_of_all_sizes_show_unnamed_checkpoints() -> None:
+    frame = unnamed(excess=0.03)
+    table = table_of_frame(frame)
+    (found,) = (each for each in table.findings if each.code == "checkpoints")
+    assert str(found.severity) == "warning"
+    assert found.where == "step"
+    assert "30 of 30" in found.message
+    assert "5 runs" in found.message
+    assert "--column run=params" in found.message
+    assert len(table.frame) == 30
+
+
+def test_the_offered_option_keeps_the_last_row_of_each_unnamed_run() -> None:
+    frame = unnamed(excess=0.03)
+    table = table_of_frame(frame, columns={"run": "params"})
+    assert sorted(table.frame["tokens"]) == sorted(frame.groupby("params")["tokens"].max())
+    assert len(table.excluded) == 25
+    assert "checkpoints" not in codes(table)
+
+
+def test_the_clock_is_known_by_its_numbers_and_not_by_its_name() -> None:
+    assert levels(unnamed(excess=0.03).rename(columns={"step": "x"})) == {"warning"}
+
+
+def test_runs_of_one_size_are_told_apart_by_a_setting_that_holds_along_each() -> None:
+    frame = pd.concat([unnamed(excess=0.03).assign(lr=rate) for rate in (1e-3, 2e-3)], ignore_index=True)
+    frame["loss"] *= np.where(frame["lr"] == 2e-3, 1.004, 1.0)
+    (found,) = (each for each in table_of_frame(frame).findings if each.code == "checkpoints")
+    assert "10 runs" in found.message
+    assert "--column run=lr" in found.message
+
+
+def test_separate_runs_on_one_law_get_a_note_that_leaves_their_status() -> None:
+    assert levels(unnamed(excess=0.0)) == {"note"}
+
+
+def test_many_equally_spaced_steps_show_a_logging_interval() -> None:
+    assert levels(unnamed(excess=0.0, rows=10, spaced=True)) == {"warning"}
+    assert levels(unnamed(excess=0.0, rows=5, spaced=True)) == {"note"}
+
+
+def test_a_column_that_holds_the_end_of_each_run_shows_checkpoints() -> None:
+    frame = unnamed(excess=0.0)
+    assert levels(frame.assign(total=frame.groupby("params")["step"].transform("max"))) == {"warning"}
+    assert levels(frame.assign(total=frame["step"])) == {"note"}
+
+
+@pytest.mark.parametrize("column", ["seed", "budget_flops"])
+def test_rows_whose_seeds_or_budgets_differ_are_separate_runs(column: str) -> None:
+    frame = unnamed(excess=0.03)
+    assert levels(frame.assign(**{column: np.arange(30) if column == "seed" else frame["flops"]})) == set()
+
+
+def test_unnamed_runs_of_an_isoflop_grid_are_no_checkpoints() -> None:
+    params, budget = np.tile(np.geomspace(5e7, 8e8, 5), 5), np.repeat(np.geomspace(1e18, 1e20, 5), 5)
+    step = np.round(budget / 6 / params / 2**15)
+    frame = pd.DataFrame({"params": params, "tokens": 2.0**15 * step, "step": step})
+    loss = surface_loss(LAW, params=params, tokens=frame["tokens"].to_numpy())
+    assert levels(frame.assign(flops=6 * params * frame["tokens"], loss=loss)) == set()

@@ -1,5 +1,6 @@
 """Columns of tables as people name them: one error for all that is missing, formulas on request, units in names."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -93,6 +94,32 @@ def test_a_formula_counts_in_the_stated_unit_of_its_factors():
     assert found["flops"].tolist() == pytest.approx([6 * n * d for n, d in zip(PARAMS, TOKENS, strict=True)])
     with pytest.raises(RunTableError, match="--unit params=millions"):
         table_of_frame(frame, columns={"flops": "6ND"})
+
+
+@pytest.mark.parametrize("empty", [[0, 1], [1, 4, 7]], ids=["of small runs", "of any runs"])
+@pytest.mark.parametrize(("column", "formula"), [("flops", "6ND"), ("tokens", "flops/6N")])
+def test_a_formula_that_counts_unlike_the_given_cells_is_the_cause_of_a_step(column, formula, empty):
+    """FLOPs are 8 N D in the given cells; the finding has both counts, the factor, the formula and the options."""
+    params, tokens = np.geomspace(1e8, 2e9, 12), np.geomspace(2e9, 4e10, 12)
+    frame = pd.DataFrame({"params": params, "tokens": tokens, "flops": 8 * params * tokens, "loss": np.linspace(3.5, 2.5, 12)})
+    frame.loc[empty, column] = np.nan
+    found = table_of_frame(frame, columns={column: formula}).findings
+    (step,) = (each for each in found if each.code == "flop-count")
+    facts = [formula, f"{len(empty)} empty", f"{12 - len(empty)} given", "1.33" if column == "flops" else "0.75"]
+    assert [fact for fact in facts if fact not in step.message] == []
+    assert "--skip-incomplete" in step.message
+
+
+def test_a_formula_that_counts_like_the_given_cells_is_a_note():
+    """Attention moves a count by a few per cent."""
+    params, tokens = np.geomspace(1e8, 2e9, 12), np.geomspace(2e9, 4e10, 12)
+    frame = pd.DataFrame(
+        {"params": params, "tokens": tokens, "flops": 6.3 * params * tokens, "loss": np.linspace(3.5, 2.5, 12)}
+    )
+    frame.loc[[1, 4], "flops"] = np.nan
+    codes = [each.code for each in table_of_frame(frame, columns={"flops": "6ND"}).findings]
+    assert "computed-cells" in codes
+    assert "flop-count" not in codes
 
 
 def test_a_formula_keeps_the_cells_that_are_given():
