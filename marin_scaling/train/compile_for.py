@@ -45,6 +45,7 @@ _DEVICES_PER_CHIP = {"tpu7x": 2}
 """Devices of a chip whose parts JAX names separately; all other chips are one device."""
 _TOPOLOGY = re.compile(r"[1-9]\d{0,2}(x[1-9]\d{0,2}){1,2}")
 _QUOTED_LINES = 8  # of the log of a failed compilation
+_LONG_STEP = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +118,8 @@ class CompiledShape:
     """FLOPs of a step on each device, as the plan counts them."""
     xla_flops: float | None
     """FLOPs of a step as XLA counts them: without Pallas kernels, and with one pass of each loop. None if XLA gives none."""
-    step_seconds_at_least: float
-    """Least time of a step: counted FLOPs at the peak, or XLA's bytes of memory traffic at the bandwidth."""
+    step_seconds_at_least: float | None
+    """Least time of a step: counted FLOPs at the peak, or XLA's bytes of memory traffic at the bandwidth. None if refused."""
     compile_seconds: float
     remedy: str
     """Settings with which the shape fits by estimate; empty if it fits."""
@@ -202,9 +203,20 @@ def _cells(shape: CompiledShape) -> dict[str, str]:
         "fits": "yes" if shape.fits else "no",
         "FLOPs": format_flops(shape.counted_flops),
         "by XLA": "" if shape.xla_flops is None else format_flops(shape.xla_flops),
-        "step >=": f"{1000 * shape.step_seconds_at_least:.3g} ms",
+        "step >=": "" if shape.step_seconds_at_least is None else _short_time(shape.step_seconds_at_least),
         "compiled": format_duration(shape.compile_seconds),
     }
+
+
+def _short_time(seconds: float) -> str:
+    """Format the time of a step.
+
+    >>> _short_time(0.012345), _short_time(9.9), _short_time(210.0)
+    ('12.3 ms', '9.9 s', '3 min 30 s')
+    """
+    if seconds > _LONG_STEP:
+        return format_duration(seconds)
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def _aligned(column: str, cell: str, width: int) -> str:
@@ -222,6 +234,8 @@ def compile_for(
 
     `UsageError` for an unknown slice or a batch that its devices cannot share; `MissingExtra` without the extra `tpu`.
     """
+    if isinstance(only, str):
+        raise UsageError(f"only is the text {only!r}; it must be a list of budgets.", fix=f"Write only=[{only!r}].")
     wanted = described_slice(name)
     shapes = _shapes(ladder, only)
     _require_even(shapes, wanted)
@@ -355,6 +369,7 @@ def _compiled_shape(
 ) -> CompiledShape:
     step, flops = report["step"], plan.flops / plan.train_steps / wanted.devices
     needed, available = _memory(report, wanted)
+    moved, is_compiled = step.get("moved_bytes", 0.0), "argument_bytes" in step
     return CompiledShape(
         runs=tuple(runs),
         batch_size=spec.batch_size,
@@ -363,7 +378,7 @@ def _compiled_shape(
         estimated_bytes=training_memory_bytes(plan, spec.compute, devices=wanted.devices, overwrites=True),
         counted_flops=flops,
         xla_flops=step.get("flops"),
-        step_seconds_at_least=wanted.least_seconds(flops=flops, moved_bytes=step.get("moved_bytes", 0.0)),
+        step_seconds_at_least=wanted.least_seconds(flops=flops, moved_bytes=moved) if is_compiled else None,
         compile_seconds=round(sum(program["seconds"] for program in report.values()), 1),
         remedy=_remedy(plan, spec.compute, wanted, excess=needed / available),
     )

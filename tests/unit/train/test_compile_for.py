@@ -7,7 +7,7 @@ import pytest
 from command_line import assert_refused, marin_scale
 
 from marin_scaling.errors import UsageError
-from marin_scaling.train.compile_for import CompiledLadder, described_slice
+from marin_scaling.train.compile_for import CompiledLadder, CompiledShape, described_slice
 from marin_scaling.train.session import load_ladder
 
 LADDER = """\
@@ -74,6 +74,7 @@ def test_a_step_that_xla_refuses_does_not_fit(folder: Path) -> None:
     [shape] = compiled("1e14", slice_name="v5e:1x1")[0].shapes
     assert done.returncode == 1
     assert shape.needed_bytes > shape.available_bytes > 15e9
+    assert shape.step_seconds_at_least is None
     for fact in (f"{shape.needed_bytes / 1e9:.4g} GB", f"{shape.available_bytes / 1e9:.4g} GB", "compute."):
         assert fact in done.stdout
 
@@ -106,3 +107,28 @@ def test_what_the_devices_cannot_share_is_refused(folder: Path) -> None:
     """A batch of 16, and a width of 8, over 64 devices."""
     done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:4x4x4", "--only", "1e10", cwd=folder)
     assert_refused(done, "a batch of 16", "a width of 8", "64 devices")
+
+
+def test_runs_to_compile_are_a_list(folder: Path) -> None:
+    with pytest.raises(UsageError, match="target"):
+        load_ladder(folder / "tiny.yaml").compile_for("v5p:2x2x1", only="target")
+
+
+@pytest.mark.parametrize(("seconds", "cell"), [(0.0123, "12.3 ms"), (9.9, "9.9 s"), (210.0, "3 min 30 s"), (None, "-")])
+def test_the_time_of_a_step_is_short(seconds: float | None, cell: str) -> None:
+    """In three digits, and empty if XLA refused the program."""
+    shape = CompiledShape(
+        runs=("1e10/8",),
+        batch_size=16,
+        needed_bytes=1.0,
+        available_bytes=2.0,
+        estimated_bytes=1.0,
+        counted_flops=1.0,
+        xla_flops=None,
+        step_seconds_at_least=seconds,
+        compile_seconds=1.0,
+        remedy="",
+    )
+    head, row = repr(CompiledLadder(slice=described_slice("v5p:2x2x1"), shapes=(shape,))).splitlines()[:2]
+    end = head.index("step >=") + len("step >=")
+    assert (row[:end].rsplit("  ", 1)[-1].strip() or "-") == cell
