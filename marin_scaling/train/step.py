@@ -225,7 +225,7 @@ def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArra
     If a batch is computed in parts, the shares are those of the first part.
     """
     _, rebuild = flattened(model)
-    at_once = trainer.config.per_device_parallelism * trainer.device_mesh.size
+    at_once = trainer.config.per_device_parallelism * trainer.config.data_axis_size
 
     @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any) -> Any:

@@ -65,6 +65,19 @@ def test_a_mixture_is_compiled_for_several_hosts(folder: Path) -> None:
 
 @pytest.mark.train
 @compiles
+def test_a_mesh_of_the_ladder_file_is_compiled(folder: Path) -> None:
+    """With the width divided by one axis, and heads and MLPs by the other; another mesh is compiled again."""
+    (folder / "tiny.yaml").write_text(LADDER + "hardware: {per_run: {mesh: {data: 2, model: 2}}}\n")
+    found, told = compiled("1e10")
+    assert found.fits
+    assert found.document["mesh"] == {"data": 2, "model": 2, "expert": 1}
+    assert found.shapes[0].xla_flops == pytest.approx(found.shapes[0].counted_flops, rel=0.5)
+    (folder / "tiny.yaml").write_text(LADDER)
+    assert len(told) == len(compiled("1e10")[1]) == 1
+
+
+@pytest.mark.train
+@compiles
 def test_a_step_that_xla_refuses_does_not_fit(folder: Path) -> None:
     """Both numbers and settings are named, and the exit status is 1."""
     (folder / "large.yaml").write_text(LARGE)
@@ -107,6 +120,13 @@ def test_what_the_devices_cannot_share_is_refused(folder: Path) -> None:
     """A batch of 16, and a width of 8, over 64 devices."""
     done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:4x4x4", "--only", "1e10", cwd=folder)
     assert_refused(done, "a batch of 16", "a width of 8", "64 devices")
+
+
+def test_a_mesh_that_does_not_match_slice_and_model_is_refused_at_once(folder: Path) -> None:
+    """Its product, heads, and experts of a dense model."""
+    (folder / "tiny.yaml").write_text(LADDER + "hardware: {per_run: {mesh: {data: 2, model: 3, expert: 2}}}\n")
+    done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:2x2x1", "--only", "1e10", cwd=folder)
+    assert_refused(done, "12", "4 devices", "2 heads", "3 parts (model)", "0 experts", "2 parts (expert)")
 
 
 def test_runs_to_compile_are_a_list(folder: Path) -> None:
