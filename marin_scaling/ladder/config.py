@@ -207,6 +207,42 @@ class TpuSlice(Part):
     """Number of chips in each direction."""
 
 
+class Mesh(Part):
+    """Axes over which a run is spread, whose product is the number of its devices: `{data: 4, model: 2}`."""
+
+    data: int | None = Field(default=None, gt=0, exclude_if=lambda count: count is None)
+    """Parts of the batch, and of parameters and optimizer state by the width; default: the devices left by the other axes."""
+    model: int = Field(default=1, gt=0)
+    """Parts of attention heads and MLP widths (tensor parallelism), for models too large for `data` alone."""
+    expert: int = Field(default=1, gt=0)
+    """Parts of the experts of a mixture, with their optimizer state; the batch is spread over this axis too."""
+
+    def over(self, devices: int) -> Mesh:
+        """Return the mesh on this number of devices, with the default of `data` filled in.
+
+        >>> Mesh(model=2).over(8)
+        Mesh(data=4, model=2, expert=1)
+        """
+        return self.model_copy(update={"data": self.data or max(1, devices // (self.model * self.expert))})
+
+    @property
+    def devices(self) -> int:
+        """Product of the axes, as far as they are given."""
+        return (self.data or 1) * self.model * self.expert
+
+    @property
+    def batch_parts(self) -> int:
+        """Number of parts of a batch, once `data` is filled in."""
+        return (self.data or 1) * self.expert
+
+    def __str__(self) -> str:
+        return " x ".join(f"{axis} {count}" for axis, count in self if count)
+
+
+ONE_AXIS = Mesh()
+"""Default mesh: all devices over `data`."""
+
+
 class PerRun(Part):
     """Resources of one run: its GPUs here and on a cluster (`--on ray`), all others on a cluster only."""
 
@@ -220,6 +256,8 @@ class PerRun(Part):
     """Processes that train a run together, each with these cores, GPUs and resources; on several nodes if available."""
     tpu_slice: TpuSlice | None = None
     """TPU slice for each run, with one process per host."""
+    mesh: Mesh = Field(default=ONE_AXIS, exclude_if=lambda mesh: mesh == ONE_AXIS)
+    """Axes over which the devices of a run are spread; default: all of them over `data`."""
 
     @field_validator("gpus")
     @classmethod

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from marin_scaling.accelerators import Accelerator
-from marin_scaling.ladder.config import Compute, Hardware
+from marin_scaling.ladder.config import ONE_AXIS, Compute, Hardware, Mesh
 from marin_scaling.printable import joined
-from marin_scaling.units import format_bytes
+from marin_scaling.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from marin_scaling.recipe.base import RungPlan
@@ -32,13 +32,13 @@ _FLASH_BLOCK = 1024  # positions; shorter sequences use plain attention in Levan
 
 
 def training_memory_bytes(
-    plan: RungPlan, compute: Compute | None = None, *, devices: int = 1, overwrites: bool = False
+    plan: RungPlan, compute: Compute | None = None, *, devices: int = 1, mesh: Mesh = ONE_AXIS, overwrites: bool = False
 ) -> float:
     """Estimate the memory of a training step on each device, without the program; default `compute`: `Compute()`.
 
     `overwrites`: the state after a step takes the memory of that before it, as on accelerators, but not on a CPU.
 
-    Several devices share the batch, parameters and optimizer state evenly; this case is computed, not measured.
+    Several devices share the batch, parameters and optimizer state as `mesh` says; this case is computed, not measured.
 
     Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
     attention, 2 per head and position; and 2 per word of a block of the vocabulary. With recomputation it is hidden_dim per
@@ -54,26 +54,33 @@ def training_memory_bytes(
     [60, 38]
     """
     compute = compute or Compute()
-    part = -(-plan.batch_size // devices)
+    parts = mesh.over(devices)
+    part = -(-plan.batch_size // parts.batch_parts)
     at_once = min(part, compute.sequences_at_a_time or part)
-    kept = _bytes_per_token(plan.shape, compute)
+    kept = _bytes_per_token(plan.shape, compute, model=parts.model)
     per_param = _bytes_per_param(compute, in_parts=at_once < part) - (STATE_BYTES_PER_PARAM if overwrites else 0)
-    params = per_param * plan.shape.params_total
-    return float(params / devices + at_once * plan.shape.seq_len * kept)
+    return float(per_param * _params_on_each(plan.shape, parts) + at_once * plan.shape.seq_len * kept)
 
 
-def _bytes_per_token(shape: ModelShape, compute: Compute) -> int:
-    """Return the bytes stored per token for the backward pass."""
+def _params_on_each(shape: ModelShape, parts: Mesh) -> float:
+    """Return parameters per device: all are spread over all axes, but layers without their experts not over `expert`."""
+    experts = shape.router_outputs * 3 * shape.hidden_dim * shape.intermediate_dim
+    layers = shape.num_layers * (shape.params_per_layer - experts)
+    return (shape.params_total + (parts.expert - 1) * layers) / parts.devices
+
+
+def _bytes_per_token(shape: ModelShape, compute: Compute, *, model: int) -> float:
+    """Return the bytes stored per token for the backward pass, with `model` parts of heads and MLPs."""
     number = _FLOAT if compute.precision == "float32" else _HALF
     of_loss = _FLOAT * _PER_VOCABULARY * min(shape.vocab_size, _VOCABULARY_BLOCK)  # float32 at any precision
-    return number * _kept_of_layers(shape, compute) + of_loss
+    return number * _kept_of_layers(shape, compute, model=model) + of_loss
 
 
-def _kept_of_layers(shape: ModelShape, compute: Compute) -> int:
+def _kept_of_layers(shape: ModelShape, compute: Compute, *, model: int) -> float:
     """Return the numbers stored per token."""
     is_plain = compute.attention == "plain" or shape.seq_len < _FLASH_BLOCK
-    square = shape.num_heads * (shape.seq_len if is_plain else _FLASH_BLOCK)  # attention matrix, or a block of it
-    layer = _PER_HIDDEN * shape.hidden_dim + _PER_INTERMEDIATE * shape.mlp_dim_per_token
+    square = shape.num_heads * (shape.seq_len if is_plain else _FLASH_BLOCK) / model  # attention matrix, or a block of it
+    layer = _PER_HIDDEN * shape.hidden_dim + _PER_INTERMEDIATE * shape.mlp_dim_per_token / model
     layer += _PER_HEAD_AND_POSITION * square if is_plain else 0
     if compute.recompute:
         return shape.num_layers * shape.hidden_dim + layer + square
@@ -84,6 +91,46 @@ def _bytes_per_param(compute: Compute, *, in_parts: bool) -> int:
     """Return bytes per parameter, with a copy in half precision and the accumulated gradient where these exist."""
     copy = _HALF if compute.precision == "bfloat16" else 0
     return BYTES_PER_PARAM + copy + (_FLOAT if in_parts else 0)
+
+
+def mesh_product(mesh: Mesh, *, devices: int) -> str:
+    """Return what is wrong with the product of a mesh's axes, with both numbers; empty if it is the number of devices."""
+    if mesh.over(devices).devices == devices:
+        return ""
+    wrong = ", and a run has" if mesh.data else " does not divide"
+    return f"{mesh} = {mesh.devices}{wrong} {counted(devices, 'device')}"
+
+
+class Uneven(NamedTuple):
+    """Kind of size that the axes of a mesh cannot share evenly: code of the finding, words with a place for sizes, parts."""
+
+    code: str
+    words: str
+    parts: str
+
+    def sentence(self, sizes: Iterable[int]) -> str:
+        """Return both numbers."""
+        return f"{self.words.format(joined(map(str, sizes), most=3))} cannot be spread evenly over {self.parts}"
+
+
+def uneven_sizes(plan: RungPlan, mesh: Mesh, *, devices: int) -> Iterator[tuple[Uneven, int]]:
+    """Yield the sizes of a run that the axes of a mesh cannot share evenly."""
+    shape, parts = plan.shape, mesh.over(devices)
+    data = parts.data or 1
+    sizes = [
+        ("batch", "a batch of {}", plan.batch_size, parts.batch_parts, "data x expert"),
+        ("mesh", "a width of {}", shape.hidden_dim, data, "data"),
+        ("mesh", "{} heads", shape.num_heads, parts.model, "model"),
+        ("mesh", "{} key-value heads", shape.num_kv_heads, parts.model, "model"),
+        *(("mesh", "an MLP width of {}", width, parts.model, "model") for width in shape.mlp_widths),
+        ("mesh", "{} experts", shape.router_outputs, parts.expert if shape.router_outputs else 1, "expert"),
+        ("mesh", "a vocabulary of {}", shape.vocab_size, parts.model * parts.expert, "model x expert"),
+    ]
+    for code, words, size, count, axes in sizes:
+        if size % count:
+            yield Uneven(code, words, f"{count} devices" if mesh == ONE_AXIS else f"{count} parts ({axes})"), size
+    if parts.expert > 1 and not shape.router_outputs:
+        yield Uneven("mesh", "{} experts of a dense model", f"{parts.expert} parts (expert)"), 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,19 +170,20 @@ class FitCheck:
 
 def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -> FitCheck:
     """Compare the memory of the runs' steps with that of the accelerator, which `hardware` names."""
-    chip, devices = hardware.chip, hardware.per_run.devices
+    chip, devices, mesh = hardware.chip, hardware.per_run.devices, hardware.per_run.mesh
     assert chip is not None
     share = min(1.0, hardware.per_run.gpus or 1.0)
     usable = USABLE_MEMORY * chip.memory_bytes * share
-    needed = [training_memory_bytes(plan, compute, devices=devices, overwrites=True) for plan in plans]
+    needed = [training_memory_bytes(plan, compute, devices=devices, mesh=mesh, overwrites=True) for plan in plans]
     too_large = tuple(plan for plan, size in zip(plans, needed, strict=True) if size > usable)
     most = math.gcd(*(plan.batch_size for plan in plans))
-    remedy = _remedy(too_large, compute, devices=devices, most=most, usable=usable) if too_large else ""
+    place = _Place(devices=devices, mesh=mesh, most=most, usable=usable)
+    remedy = _remedy(too_large, compute, place) if too_large else ""
     if too_large and share < 1 and not remedy.startswith("fits with"):
-        whole = _remedy(too_large, compute, devices=devices, most=most, usable=usable / share)
+        whole = _remedy(too_large, compute, replace(place, usable=usable / share))
         remedy = f"on a whole {chip.kind} it {whole}" if whole else ""
     if too_large and not remedy:
-        remedy = _without_the_largest(too_large, compute, devices=devices, most=most, usable=usable)
+        remedy = _without_the_largest(too_large, compute, place)
     return FitCheck(
         accelerator=chip,
         devices=devices,
@@ -146,41 +194,55 @@ def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -
     )
 
 
-def _without_the_largest(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: int, usable: float) -> str:
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Devices of a run, their mesh and usable bytes, and the most parts into which batches can be spread."""
+
+    devices: int
+    mesh: Mesh
+    most: int
+    usable: float
+
+    def larger(self) -> Iterator[tuple[int, Mesh]]:
+        """Yield these devices, then twice as many each time while batches can be spread over them, with their meshes."""
+        count, mesh = self.devices, self.mesh
+        while count == self.devices or self.most % mesh.over(count).batch_parts == 0:
+            yield count, mesh
+            count, mesh = 2 * count, self.mesh.model_copy(update={"data": None})
+
+
+def _without_the_largest(plans: Sequence[RungPlan], compute: Compute, place: _Place) -> str:
     """Return the runs that fit with no setting, the number of devices that batches allow, and what helps the others."""
-    apart = [(plan, _remedy([plan], compute, devices=devices, most=most, usable=usable)) for plan in plans]
+    apart = [(plan, _remedy([plan], compute, place)) for plan in plans]
     hopeless, others = [plan for plan, helps in apart if not helps], [plan for plan, helps in apart if helps]
     if not hopeless:
         return "each run fits with other settings, and no setting suits all"
     names = joined((plan.rung_name for plan in hopeless), most=4)
-    batch = "" if most <= devices else f" on up to {most} devices, over which batches can be spread"
-    rest = _remedy(others, compute, devices=devices, most=most, usable=usable) if others else ""
+    most = place.most * place.mesh.model
+    batch = "" if most <= place.devices else f" on up to {most} devices, over which batches can be spread"
+    rest = _remedy(others, compute, place) if others else ""
     return f"no setting makes {names} fit{batch}" + (f"; the rest of the ladder {rest}" if rest else "")
 
 
-def _remedy(plans: Sequence[RungPlan], compute: Compute, *, devices: int, most: int, usable: float) -> str:
-    """Return the mildest settings with which all steps fit, on as few devices as possible, at most a divisor of `most`.
-
-    Empty if none do.
-    """
-    count = devices
-    while count == devices or (count <= most and most % count == 0):
-        for settings in (compute, *milder(plans, compute, devices=count)):
-            if all(training_memory_bytes(plan, settings, devices=count, overwrites=True) <= usable for plan in plans):
+def _remedy(plans: Sequence[RungPlan], compute: Compute, place: _Place) -> str:
+    """Return the mildest settings with which all steps fit, on as few devices as possible; empty if none do."""
+    for count, mesh in place.larger():
+        for settings in (compute, *milder(plans, compute, batch_parts=mesh.over(count).batch_parts)):
+            needed = (training_memory_bytes(plan, settings, devices=count, mesh=mesh, overwrites=True) for plan in plans)
+            if max(needed) <= place.usable:
                 changed = changed_settings(compute, settings)
-                where = f"on {count} devices (hardware.per_run) " * (count > devices)
+                where = f"on {count} devices (hardware.per_run) " * (count > place.devices)
                 return f"fits {where}{f'with {changed}' * bool(changed)}".strip()
-        count *= 2
     return ""
 
 
-def milder(plans: Sequence[RungPlan], compute: Compute, *, devices: int) -> Iterator[Compute]:
+def milder(plans: Sequence[RungPlan], compute: Compute, *, batch_parts: int) -> Iterator[Compute]:
     """Yield settings that store less and less: flash attention, recomputation, fewer sequences at once."""
     settings = compute
     for change in ({"attention": "flash"}, {"recompute": True}):
         settings = settings.model_copy(update=change)
         yield settings
-    most = max(-(-plan.batch_size // devices) for plan in plans)
+    most = max(-(-plan.batch_size // batch_parts) for plan in plans)
     at_once = min(most, compute.sequences_at_a_time or most)
     while at_once > 1:
         at_once = -(-at_once // 2)
@@ -214,15 +276,16 @@ def roofline(plan: RungPlan, compute: Compute, hardware: Hardware) -> Roofline |
     peak on the device with the most sequences, and at least the time in which its parameters, optimizer state and stored
     numbers pass the memory. Communication, evaluation and compilation come on top.
     """
-    chip, devices = hardware.chip, hardware.per_run.devices
+    chip, devices, mesh = hardware.chip, hardware.per_run.devices, hardware.per_run.mesh
     if chip is None:
         return None
-    part = -(-plan.batch_size // devices)
+    parts = mesh.over(devices)
+    part = -(-plan.batch_size // parts.batch_parts)
     pieces = -(-part // (compute.sequences_at_a_time or part))
-    state = training_memory_bytes(plan, compute, devices=devices)
-    weights = pieces * _PASSES * _FLOAT * plan.shape.params_total / devices
-    moved = state + weights + _PASSES * part * plan.shape.seq_len * _bytes_per_token(plan.shape, compute)
-    counted_flops = plan.flops / plan.train_steps * part / plan.batch_size
+    state = training_memory_bytes(plan, compute, devices=devices, mesh=mesh)
+    weights = pieces * _PASSES * _FLOAT * _params_on_each(plan.shape, parts)
+    moved = state + weights + _PASSES * part * plan.shape.seq_len * _bytes_per_token(plan.shape, compute, model=parts.model)
+    counted_flops = plan.flops / plan.train_steps * part / plan.batch_size / parts.model
     computing = counted_flops / chip.peak_flops_per_second
     again = _WITH_FORWARD_AGAIN if compute.recompute else 1.0
     step = max(again * computing, moved / chip.memory_bytes_per_second)

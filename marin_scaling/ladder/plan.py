@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import LadderFileError, RecipeError
 from marin_scaling.findings import Finding, Severity, warning
-from marin_scaling.ladder.config import Compute, LadderFile, PerRun, RungsAtBudget
-from marin_scaling.ladder.fit_check import Roofline, check_fit, roofline, training_memory_bytes
+from marin_scaling.ladder.config import ONE_AXIS, Compute, LadderFile, PerRun, RungsAtBudget
+from marin_scaling.ladder.fit_check import (
+    Roofline,
+    Uneven,
+    check_fit,
+    mesh_product,
+    roofline,
+    training_memory_bytes,
+    uneven_sizes,
+)
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import Recipe, RungPlan, with_trunk_of
@@ -206,13 +214,13 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
 
 def require_fitting(ladder: Ladder) -> None:
     """Raise `LadderFileError` if a rung does not fit on its devices, or into their memory."""
-    for found in plan_findings(ladder):
-        if found.severity is Severity.ERROR:
-            raise LadderFileError(
-                f"{found.where}: {found.message}.",
-                why="The runs would fail when they begin.",
-                fix=f"Change the ladder file, and look: marin-scale ladder ladders/{ladder.file.name}.yaml --dry-run",
-            )
+    found = tuple(f"{each.where}: {each.message}." for each in plan_findings(ladder) if each.severity is Severity.ERROR)
+    if found:
+        raise LadderFileError(
+            found,
+            why="The runs would fail when they begin.",
+            fix=f"Change the ladder file, and look: marin-scale ladder ladders/{ladder.file.name}.yaml --dry-run",
+        )
 
 
 def expected_target(ladder: Ladder) -> RungPlan:
@@ -227,10 +235,10 @@ def expected_target(ladder: Ladder) -> RungPlan:
 def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
     """Yield what does not fit on the devices, or into their memory: the rungs, and the target."""
     compute, hardware = ladder.file.compute, ladder.file.hardware
-    if uneven := [plan for plan in plans if plan.batch_size % hardware.per_run.devices]:
-        sizes = _listed(sorted({str(plan.batch_size) for plan in uneven}))
-        message = f"batches of {sizes} sequences cannot be spread evenly over {hardware.per_run.devices} devices"
-        yield Finding(severity=Severity.ERROR, code="batch", where=_listed(plan.rung_name for plan in uneven), message=message)
+    yield from _uneven(plans, hardware.per_run)
+    if hardware.per_run.mesh != ONE_AXIS:
+        uneven = uneven_sizes(expected_target(ladder), hardware.per_run.mesh, devices=hardware.per_run.devices)
+        yield from (warning(kind.code, "target", kind.sentence([size])) for kind, size in uneven)
     if hardware.chip is None:
         if version := hardware.per_run.tpu_slice and hardware.per_run.tpu_slice.version:
             yield warning("accelerator", "hardware", f"{version} is not a known TPU, so nothing is compared with its memory")
@@ -243,6 +251,19 @@ def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
     target = check_fit([expected_target(ladder)], compute, hardware)
     if not target.fits:
         yield warning("memory", "target", f"by estimate {target.sentence}")
+
+
+def _uneven(plans: Sequence[RungPlan], per_run: PerRun) -> Iterator[Finding]:
+    """Yield a mesh that does not match the devices, and sizes of runs that its axes cannot share, one finding for each kind."""
+    if wrong := mesh_product(per_run.mesh, devices=per_run.devices):
+        yield Finding(severity=Severity.ERROR, code="mesh", where="hardware.per_run.mesh", message=wrong)
+    found: dict[Uneven, list[tuple[int, str]]] = {}
+    for plan in plans:
+        for kind, size in uneven_sizes(plan, per_run.mesh, devices=per_run.devices):
+            found.setdefault(kind, []).append((size, plan.rung_name))
+    for kind, runs in found.items():
+        message = kind.sentence(sorted({size for size, _ in runs}))
+        yield Finding(severity=Severity.ERROR, code=kind.code, where=_listed(run for _, run in runs), message=message)
 
 
 def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
@@ -379,8 +400,8 @@ def _cells(rung: Rung, ladder: Ladder) -> dict[str, str]:
 
 
 def _memory(plan: RungPlan, file: LadderFile) -> float:
-    is_accelerator = file.hardware.chip is not None
-    return training_memory_bytes(plan, file.compute, devices=file.hardware.per_run.devices, overwrites=is_accelerator)
+    is_accelerator, per_run = file.hardware.chip is not None, file.hardware.per_run
+    return training_memory_bytes(plan, file.compute, devices=per_run.devices, mesh=per_run.mesh, overwrites=is_accelerator)
 
 
 def _numbers(flops: float, file: LadderFile) -> dict[str, float]:

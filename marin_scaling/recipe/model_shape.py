@@ -75,6 +75,11 @@ class ModelShape:
         return self.intermediate_dim
 
     @property
+    def mlp_widths(self) -> tuple[int, ...]:
+        """Widths of the MLPs of a layer, each once."""
+        return (self.intermediate_dim,)
+
+    @property
     def router_outputs(self) -> int:
         """Number of experts that a router chooses from; 0 for a dense model."""
         return 0
@@ -124,6 +129,11 @@ class MoeShape(ModelShape):
     def mlp_dim_per_token(self) -> int:
         """Width of the chosen experts and the shared one together."""
         return self.experts_per_token * self.intermediate_dim + self.shared_intermediate_dim
+
+    @property
+    def mlp_widths(self) -> tuple[int, ...]:
+        """Widths of an expert and of the shared one, each once."""
+        return tuple(dict.fromkeys((self.intermediate_dim, self.shared_intermediate_dim)))
 
     @property
     def router_outputs(self) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from marin_scaling.errors import UsageError
 from marin_scaling.files import read_bytes, read_own_bytes
 from marin_scaling.git import GitError, find_repository
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec, read_spec
 from marin_scaling.untrusted_files import require_no_link
 
@@ -30,7 +31,7 @@ class Workplace:
 
     The weights of a target are kept there; with `keep_weights`, those of every run. Other machines find this work at
     `storage`, if it is given (`shared_storage`). `git_commit` is given for processes of a cluster, which work outside of the
-    repository; other processes look it up.
+    repository; other processes look it up. `mesh` is that of the ladder file, for training processes.
     """
 
     runs_dir: Path
@@ -38,6 +39,7 @@ class Workplace:
     keep_weights: bool = False
     storage: str | None = None
     git_commit: str | None = None
+    mesh: Mesh = ONE_AXIS
 
 
 def spec_path(spec: RunSpec, place: Workplace) -> Path:

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import MarinScalingError, RecordError
 from marin_scaling.files import publish_folder, read_bytes
+from marin_scaling.ladder.config import Mesh
 from marin_scaling.limits import FIRST_YEAR, LAST_YEAR
 from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec, parse_part, read_spec
 from marin_scaling.strict_model import Part
@@ -61,6 +62,8 @@ class Hardware(Part):
     """Number of devices that JAX used."""
     cpu_count: int
     """Number of processor cores available to the process."""
+    mesh: Mesh | None = Field(default=None, exclude_if=lambda mesh: mesh is None)
+    """Axes over which the devices were spread; left out if all were spread over `data`."""
 
 
 class Trunk(Part):

@@ -29,6 +29,7 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
 from marin_scaling.files import claim, read_own_bytes, replace_file
 from marin_scaling.git import checked_out_commit
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, trunk_dir, weights_dir, work_dir
 from marin_scaling.run.spec import RunSpec, next_shorter, read_spec
 from marin_scaling.run.store import History, RunRecord, add_run, end_of_run, is_finished, is_moment, read_run, run_folder
@@ -65,6 +66,7 @@ def main() -> int:
         keep_weights=arguments.keep_weights,
         storage=arguments.storage,
         git_commit=arguments.git_commit,
+        mesh=arguments.mesh,
     )
     if group.count > 1:
         for spec in specs:
@@ -88,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep-weights", action="store_true", help="keep the weights of rungs too, not only of targets")
     parser.add_argument("--storage", help="address where machines share runs and checkpoints")
     parser.add_argument("--git-commit", help="commit to record; default: that of the current folder")
+    parser.add_argument("--mesh", type=Mesh.model_validate_json, default=ONE_AXIS, help="axes of devices, as JSON")
     parser.add_argument("--cores", type=lambda text: {int(core) for core in text.split(",")}, help="CPU cores to use")
     parser.add_argument("--processes", type=int, default=1, help="number of processes that train each run together")
     parser.add_argument("--process", type=int, default=0, help="number of this process among them, from 0")
@@ -215,7 +218,7 @@ def _train_and_record(
     started_at, clock = _first_start(work_dir(spec, place)), time.perf_counter()
     result = _trained(spec, place, events=events, exchange=exchange, group=group)
     seconds = time.perf_counter() - clock
-    record = _record(spec, result, started_at=started_at, wall_seconds=seconds, commit=place.git_commit)
+    record = _record(spec, result, started_at=started_at, wall_seconds=seconds, place=place)
     if record.status == "finished" and (place.keep_weights or spec.role == "target"):
         keep_weights(result.model, record, train_steps=spec.train_steps, place=place, group=group)  # before the record
     if group.is_leader:
@@ -255,6 +258,7 @@ def _trained(
             group=group,
             is_to_end=_TO_END.is_set,
             trunk=trunk_dir(spec, place) if spec.shared_trunk else None,
+            mesh=place.mesh,
         )
     for tracker in trackers:
         tracker.log_summary({spec.evaluation.metric: result.bits_per_byte})
@@ -271,7 +275,7 @@ def _compiling(
     return compiling_once(spec, compiled_dir(place), wait=_TO_END.wait, on_note=partial(_tell_note, events, spec))
 
 
-def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, commit: str | None) -> RunRecord:
+def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seconds: float, place: Workplace) -> RunRecord:
     from marin_scaling.train.environment import hardware, package_versions
     from marin_scaling.train.levanter_config import scans_layers
 
@@ -294,11 +298,11 @@ def _record(spec: RunSpec, result: TrainingResult, *, started_at: str, wall_seco
         step_seconds=round(result.step_seconds, 3),
         started_at=started_at,
         finished_at=end_of_run(started_at, wall_seconds=wall_seconds, now=datetime.now(UTC)),
-        hardware=hardware(),
+        hardware=hardware(place.mesh),
         versions=package_versions(),
         layers="scanned" if scans_layers(spec) else "unrolled",
         trunk=result.trunk,
-        git_commit=commit or checked_out_commit(Path.cwd()),
+        git_commit=place.git_commit or checked_out_commit(Path.cwd()),
         data_digest=spec.data.digest,
         history_sha256=sha256_hex(history.to_bytes()),
         statement_sha256=spec.statement_sha256,

@@ -22,7 +22,8 @@ from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import TrainingFailed, UsageError, missing_extra
 from marin_scaling.files import read_own_bytes
 from marin_scaling.findings import Finding, error
-from marin_scaling.ladder.fit_check import changed_settings, milder, training_memory_bytes
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
+from marin_scaling.ladder.fit_check import changed_settings, mesh_product, milder, training_memory_bytes, uneven_sizes
 from marin_scaling.ladder.plan import expected_target
 from marin_scaling.printable import wrapped
 from marin_scaling.run.paths import Workplace
@@ -45,17 +46,19 @@ _DEVICES_PER_CHIP = {"tpu7x": 2}
 """Devices of a chip whose parts JAX names separately; all other chips are one device."""
 _TOPOLOGY = re.compile(r"[1-9]\d{0,2}(x[1-9]\d{0,2}){1,2}")
 _QUOTED_LINES = 8  # of the log of a failed compilation
+_LONG_STEP = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedSlice:
-    """A TPU slice: kind and number of its chips, and JAX's number of devices per chip."""
+    """A TPU slice: kind and number of its chips, JAX's number of devices per chip, and the mesh of a run on it."""
 
     name: str
     """Kind and topology, such as v5p:2x2x4."""
     chip: Accelerator
     chips: int
     devices_per_chip: int
+    mesh: Mesh = ONE_AXIS
 
     @property
     def devices(self) -> int:
@@ -73,7 +76,7 @@ class DescribedSlice:
         return parts * max(flops / chip.peak_flops_per_second, moved_bytes / chip.memory_bytes_per_second)
 
 
-def described_slice(name: str) -> DescribedSlice:
+def described_slice(name: str, *, mesh: Mesh = ONE_AXIS) -> DescribedSlice:
     """Return the slice of a name such as v5p:2x2x4; `UsageError` for another form.
 
     >>> found = described_slice("v5p:2x2x4")
@@ -92,7 +95,8 @@ def described_slice(name: str) -> DescribedSlice:
             fix=f"Name the kind of chip and the chips in each direction, such as v5p:2x2x4. Kinds, with one host: {smallest}.",
         )
     per_chip = _DEVICES_PER_CHIP.get(chip.kind, 1)
-    return DescribedSlice(name=f"{chip.kind}:{topology}", chip=chip, chips=math.prod(sides), devices_per_chip=per_chip)
+    kind = f"{chip.kind}:{topology}"
+    return DescribedSlice(name=kind, chip=chip, chips=math.prod(sides), devices_per_chip=per_chip, mesh=mesh)
 
 
 def _is_of_whole_hosts(sides: Sequence[int]) -> bool:
@@ -117,8 +121,8 @@ class CompiledShape:
     """FLOPs of a step on each device, as the plan counts them."""
     xla_flops: float | None
     """FLOPs of a step as XLA counts them: without Pallas kernels, and with one pass of each loop. None if XLA gives none."""
-    step_seconds_at_least: float
-    """Least time of a step: counted FLOPs at the peak, or XLA's bytes of memory traffic at the bandwidth."""
+    step_seconds_at_least: float | None
+    """Least time of a step: counted FLOPs at the peak, or XLA's bytes of memory traffic at the bandwidth. None if refused."""
     compile_seconds: float
     remedy: str
     """Settings with which the shape fits by estimate; empty if it fits."""
@@ -153,6 +157,7 @@ class CompiledLadder:
     def document(self) -> dict[str, Any]:
         """JSON document of slice, shapes and findings."""
         about = {"slice": self.slice.name, "devices": self.slice.devices, "memory_bytes": self.slice.memory_bytes}
+        about |= {} if self.slice.mesh == ONE_AXIS else {"mesh": self.slice.mesh.over(self.slice.devices).model_dump()}
         return {**about, "shapes": self._rows(), "findings": [vars(finding) for finding in self.findings]}
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -186,8 +191,9 @@ class CompiledLadder:
 
     def _notes(self) -> Iterator[str]:
         place = self.slice
+        mesh = "" if place.mesh == ONE_AXIS else f" ({place.mesh.over(place.devices)})"
         yield (
-            f"{place.name}: {counted(place.devices, 'device')}, {format_bytes(place.memory_bytes)} of memory on each. "
+            f"{place.name}: {counted(place.devices, 'device')}{mesh}, {format_bytes(place.memory_bytes)} of memory on each. "
             "All numbers are per device; the estimate is that of --dry-run."
         )
         yield "XLA's FLOPs leave out Pallas kernels, and count one pass of each loop (parts of a batch, scanned layers)."
@@ -202,9 +208,20 @@ def _cells(shape: CompiledShape) -> dict[str, str]:
         "fits": "yes" if shape.fits else "no",
         "FLOPs": format_flops(shape.counted_flops),
         "by XLA": "" if shape.xla_flops is None else format_flops(shape.xla_flops),
-        "step >=": f"{1000 * shape.step_seconds_at_least:.3g} ms",
+        "step >=": "" if shape.step_seconds_at_least is None else _short_time(shape.step_seconds_at_least),
         "compiled": format_duration(shape.compile_seconds),
     }
+
+
+def _short_time(seconds: float) -> str:
+    """Format the time of a step.
+
+    >>> _short_time(0.012345), _short_time(9.9), _short_time(210.0)
+    ('12.3 ms', '9.9 s', '3 min 30 s')
+    """
+    if seconds > _LONG_STEP:
+        return format_duration(seconds)
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 def _aligned(column: str, cell: str, width: int) -> str:
@@ -222,7 +239,9 @@ def compile_for(
 
     `UsageError` for an unknown slice or a batch that its devices cannot share; `MissingExtra` without the extra `tpu`.
     """
-    wanted = described_slice(name)
+    if isinstance(only, str):
+        raise UsageError(f"only is the text {only!r}; it must be a list of budgets.", fix=f"Write only=[{only!r}].")
+    wanted = described_slice(name, mesh=ladder.ladder.file.hardware.per_run.mesh)
     shapes = _shapes(ladder, only)
     _require_even(shapes, wanted)
     reports = _reports([spec for spec, _, _ in shapes], wanted, place=place, on_message=on_message)
@@ -250,20 +269,17 @@ def _shapes(ladder: LoadedLadder, only: Sequence[str]) -> list[_Shape]:
 
 
 def _require_even(shapes: Sequence[_Shape], wanted: DescribedSlice) -> None:
-    """Raise `UsageError` that names a run of each batch and each width that the devices cannot share."""
-    uneven: dict[str, str] = {}
-    for spec, _, (run, *_) in shapes:
-        for what, count in (("batch", spec.batch_size), ("width", spec.model.hidden_dim)):
-            if count % wanted.devices:
-                uneven.setdefault(f"a {what} of {count}", run)
+    """Raise `UsageError` for a mesh of other devices, with a run of each size that its axes cannot share."""
+    wrong = mesh_product(wanted.mesh, devices=wanted.devices)
+    uneven = {f"hardware.per_run.mesh: {wrong}": ""} if wrong else {}
+    for _, plan, (run, *_) in shapes:
+        for kind, size in uneven_sizes(plan, wanted.mesh, devices=wanted.devices):
+            uneven.setdefault(kind.sentence([size]), f"{run}: ")
     if uneven:
         raise UsageError(
-            tuple(
-                f"{run}: {what} cannot be spread evenly over {wanted.devices} devices of {wanted.name}."
-                for what, run in uneven.items()
-            ),
+            tuple(f"{run}{what} of {wanted.name}." for what, run in uneven.items()),
             why="A batch is spread by sequences, and parameters by the width of the model.",
-            fix=f"Choose a smaller slice, or compile only other runs: --only BUDGET, --only {TARGET}.",
+            fix=f"Choose another slice or mesh, or compile only other runs: --only BUDGET, --only {TARGET}.",
         )
 
 
@@ -303,7 +319,8 @@ def _compiler() -> Path:
 def _report_path(spec: RunSpec, wanted: DescribedSlice, place: Workplace) -> Path:
     """Return the path of a cached report, named by program, slice and versions of packages."""
     versions = {**package_versions(), "libtpu": version("libtpu")}
-    key = digest_of({"program": spec.program_digest, "slice": wanted.name, "versions": versions})
+    about = {"program": spec.program_digest, "slice": wanted.name, "versions": versions}
+    key = digest_of(about | ({} if wanted.mesh == ONE_AXIS else {"mesh": wanted.mesh.model_dump()}))
     return place.work_root / "compiled-for" / f"{key[:32]}.json"
 
 
@@ -328,7 +345,7 @@ def _compile(spec: RunSpec, wanted: DescribedSlice, path: Path, *, library: Path
     }
     with open(log, "wb") as stream:
         done = subprocess.run(
-            [*python_module("marin_scaling.train.described_slice"), wanted.name, str(path)],
+            [*python_module("marin_scaling.train.described_slice"), wanted.name, wanted.mesh.model_dump_json(), str(path)],
             env=child_environment(os.environ | described),
             input=spec.to_bytes(),
             stdout=stream,
@@ -355,15 +372,16 @@ def _compiled_shape(
 ) -> CompiledShape:
     step, flops = report["step"], plan.flops / plan.train_steps / wanted.devices
     needed, available = _memory(report, wanted)
+    moved, is_compiled = step.get("moved_bytes", 0.0), "argument_bytes" in step
     return CompiledShape(
         runs=tuple(runs),
         batch_size=spec.batch_size,
         needed_bytes=needed,
         available_bytes=available,
-        estimated_bytes=training_memory_bytes(plan, spec.compute, devices=wanted.devices, overwrites=True),
+        estimated_bytes=_estimate(plan, spec.compute, wanted),
         counted_flops=flops,
         xla_flops=step.get("flops"),
-        step_seconds_at_least=wanted.least_seconds(flops=flops, moved_bytes=step.get("moved_bytes", 0.0)),
+        step_seconds_at_least=wanted.least_seconds(flops=flops, moved_bytes=moved) if is_compiled else None,
         compile_seconds=round(sum(program["seconds"] for program in report.values()), 1),
         remedy=_remedy(plan, spec.compute, wanted, excess=needed / available),
     )
@@ -382,8 +400,12 @@ def _remedy(plan: RungPlan, compute: Compute, wanted: DescribedSlice, *, excess:
     """Return the mildest settings whose estimate is lower by the factor `excess`; empty for no excess."""
     if excess <= 1:
         return ""
-    before = training_memory_bytes(plan, compute, devices=wanted.devices, overwrites=True)
-    for settings in milder([plan], compute, devices=wanted.devices):
-        if training_memory_bytes(plan, settings, devices=wanted.devices, overwrites=True) * excess <= before:
+    before = _estimate(plan, compute, wanted)
+    for settings in milder([plan], compute, batch_parts=wanted.mesh.over(wanted.devices).batch_parts):
+        if _estimate(plan, settings, wanted) * excess <= before:
             return f"set {changed_settings(compute, settings)}"
     return "use a larger slice"
+
+
+def _estimate(plan: RungPlan, compute: Compute, wanted: DescribedSlice) -> float:
+    return training_memory_bytes(plan, compute, devices=wanted.devices, mesh=wanted.mesh, overwrites=True)

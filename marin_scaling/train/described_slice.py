@@ -1,4 +1,4 @@
-"""`python -m marin_scaling.train.described_slice KIND:TOPOLOGY RESULT.json`: compile a run's programs for an absent TPU slice.
+"""`python -m marin_scaling.train.described_slice KIND:TOPOLOGY MESH RESULT.json`: compile a run for an absent TPU slice.
 
 The run's spec is read from standard input. The compiler is `libtpu`, which describes the slice; nothing runs on a device. The
 process changes functions of JAX, and must do nothing else.
@@ -30,6 +30,7 @@ from levanter.trainer_state import TrainerState
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.files import replace_file
+from marin_scaling.ladder.config import Mesh
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.train.compile_for import DescribedSlice, described_slice
 from marin_scaling.train.levanter_config import built_model, trainer_config
@@ -54,11 +55,12 @@ _POWERS = {unit: 1024.0**power for power, unit in enumerate(("", "K", "M", "G", 
 
 def main() -> None:
     """Compile the programs of one run, and write what XLA reports."""
-    name, result = sys.argv[1:]
+    name, mesh, result = sys.argv[1:]
+    wanted = described_slice(name, mesh=Mesh.model_validate_json(mesh))
     spec = read_spec(sys.stdin.buffer.read(), name="standard input")
-    name_devices(described_devices(described_slice(name)))
+    name_devices(described_devices(wanted))
     with tempfile.TemporaryDirectory() as folder:
-        replace_file(Path(result), dump_canonical(compiled_programs(spec, work_dir=Path(folder))))
+        replace_file(Path(result), dump_canonical(compiled_programs(spec, mesh=wanted.mesh, work_dir=Path(folder))))
 
 
 def described_devices(wanted: DescribedSlice) -> list[Any]:
@@ -81,9 +83,9 @@ def name_devices(devices: list[Any]) -> None:
     jax.default_backend = lambda: "tpu"
 
 
-def compiled_programs(spec: RunSpec, *, work_dir: Path) -> dict[str, Any]:
+def compiled_programs(spec: RunSpec, *, mesh: Mesh, work_dir: Path) -> dict[str, Any]:
     """Return what XLA reports of the training step and the evaluation, or the first one's excess of memory."""
-    config = trainer_config(spec, work_dir=work_dir)
+    config = trainer_config(spec, work_dir=work_dir, mesh=mesh)
     initialize(config)
     optimizer = initial_optimizer(spec)
     loss = language_model_loss(spec.optimizer.z_loss_weight)
@@ -143,7 +145,7 @@ def _lowered_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Any:
 
 def _lowered_evaluation(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Any:
     leaves, rebuild = flattened(state.model)
-    windows = windows_at_once(spec, devices=trainer.device_mesh.size)
+    windows = windows_at_once(spec, batch_parts=trainer.config.data_axis_size)
     program = jax.jit(evaluation_function(trainer, spec, rebuild, windows=windows))
     tokens = jax.ShapeDtypeStruct((windows, spec.evaluation.seq_len), jnp.int32)
     return program.lower(leaves, tokens, jax.ShapeDtypeStruct((windows,), np.bool_))

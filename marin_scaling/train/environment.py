@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from marin_scaling.errors import first_line, missing_extra
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import Hardware
 
@@ -80,8 +81,8 @@ ALONE = ProcessGroup()
 """Group of a single process."""
 
 
-def hardware() -> Hardware:
-    """Return the devices that JAX sees, and the number of cores that this process may use."""
+def hardware(mesh: Mesh = ONE_AXIS) -> Hardware:
+    """Return the devices that JAX sees and their mesh, and the number of cores that this process may use."""
     import jax  # not at the top, because the launcher needs only the commit
 
     device = jax.devices()[0]
@@ -90,6 +91,7 @@ def hardware() -> Hardware:
         device_kind=device.device_kind,
         device_count=jax.device_count(),
         cpu_count=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        mesh=None if mesh == ONE_AXIS else mesh.over(jax.device_count()),
     )
 
 

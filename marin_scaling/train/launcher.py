@@ -10,13 +10,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marin_scaling.child_process import child_environment, program, python_module
 from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.files import claim, replace_file, require_writable
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.paths import Workplace, spec_path, work_dir
 from marin_scaling.run.spec import RunSpec, next_shorter
 from marin_scaling.run.store import is_finished
@@ -241,13 +242,13 @@ def is_claimed(spec: RunSpec, workplace: Workplace) -> bool:
     return not is_free or (workplace.storage is not None and Exchange(workplace).is_leased(spec))
 
 
-def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0) -> Pool:
+def local_pool(runs_at_a_time: int, *, gpus: Sequence[str] = (), gpus_per_run: float = 0, mesh: Mesh = ONE_AXIS) -> Pool:
     """Return a pool of processes on this machine, each with its share of the cores and with its `gpus`, or a share of one.
 
     `TrainingFailed` if a process fails before any event, since another pool would fail in the same way.
     """
     environments = [gpu_environment(number, gpus_per_run=gpus_per_run, gpus=gpus) for number in range(runs_at_a_time)]
-    return lambda specs, workplace: _run_pool(specs, workplace=workplace, environments=environments)
+    return lambda specs, workplace: _run_pool(specs, workplace=replace(workplace, mesh=mesh), environments=environments)
 
 
 def _run_pool(
@@ -352,6 +353,7 @@ def worker_command(
     command += ["--keep-weights"] if workplace.keep_weights else []
     command += ["--storage", workplace.storage] if workplace.storage is not None else []
     command += ["--git-commit", workplace.git_commit] if workplace.git_commit is not None else []
+    command += ["--mesh", workplace.mesh.model_dump_json()] if workplace.mesh != ONE_AXIS else []
     if group.count > 1:
         command += ["--processes", str(group.count), "--process", str(group.rank), "--coordinator", group.coordinator]
     return command + [str(spec_path(spec, workplace)) for spec in specs]

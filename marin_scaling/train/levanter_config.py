@@ -27,13 +27,15 @@ from levanter.models.llama import LlamaConfig
 from levanter.models.qwen import Qwen3Config
 from levanter.tracker.tracker import NoopConfig
 from levanter.trainer import TrainerConfig
+from levanter.utils.mesh import DEFAULT_DP_AXES, MeshConfig
 
 from marin_scaling.errors import TrainingFailed
-from marin_scaling.ladder.config import Compute
+from marin_scaling.ladder.config import ONE_AXIS, Compute, Mesh
 from marin_scaling.run.paths import checkpoints_root
 from marin_scaling.run.spec import ModelSpec, MoeModelSpec, RunSpec
 from marin_scaling.train.compiled_programs import sealed_programs
 from marin_scaling.train.moe import GrugMoeConfig
+from marin_scaling.train.optimizer import STACK_AXIS
 
 CHECKPOINT_SECONDS = 20.0
 """Seconds between checkpoints, the most training that a kill costs."""
@@ -183,20 +185,47 @@ def _attention_backend(compute: Compute) -> str:
 _IN_JAX = "jax_flash"
 
 
-def sequences_at_once(spec: RunSpec, *, devices: int) -> int:
-    """Return the sequences that one device processes at once: the most that divide its part of the batch within the limit."""
-    if spec.batch_size % devices:
+def mesh_config(mesh: Mesh) -> MeshConfig:
+    """Return Levanter's mesh with these axes; without axes, Levanter's default, which spreads all devices over `data`.
+
+    Levanter itself maps heads and MLP widths to `model`, and the width of parameters to `data`. Added are key-value heads,
+    joined heads in the state of optimizers (`In`, `Out`), experts, and the vocabulary of embedding and output head.
+    """
+    if mesh == ONE_AXIS:
+        return MeshConfig()
+    return MeshConfig(
+        axes={"data": mesh.data or -1, "model": mesh.model, "expert": mesh.expert},
+        shared_mapping={"kv_head": "model", "In": "model", "Out": "model", "experts": "expert", STACK_AXIS: "expert"},
+        compute_mapping={"batch": [*DEFAULT_DP_AXES, "expert"]},
+        param_mapping={"embed": "data", "vocab": ["model", "expert"]},
+    )
+
+
+def require_devices(mesh: Mesh, *, devices: int) -> None:
+    """Raise `TrainingFailed` if the axes of a mesh are not those of this number of devices."""
+    if mesh.over(devices).devices != devices:
         raise TrainingFailed(
-            f"a batch of {spec.batch_size} sequences cannot be spread evenly over {devices} devices.",
+            f"the mesh {mesh} has {mesh.over(devices).devices} parts, and there are {devices} devices.",
+            fix="Change hardware.per_run.mesh in the ladder file, or the number of devices.",
+        )
+
+
+def sequences_at_once(spec: RunSpec, *, batch_parts: int) -> int:
+    """Return the sequences that one device processes at once: the most that divide its part of the batch within the limit."""
+    if spec.batch_size % batch_parts:
+        raise TrainingFailed(
+            f"a batch of {spec.batch_size} sequences cannot be spread evenly over {batch_parts} devices.",
             fix="Give a run fewer devices: hardware.per_run.",
         )
-    part = spec.batch_size // devices
+    part = spec.batch_size // batch_parts
     allowed = min(part, spec.compute.sequences_at_a_time or part)
     return next(count for count in range(allowed, 0, -1) if part % count == 0)
 
 
-def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
+def trainer_config(spec: RunSpec, *, work_dir: Path, mesh: Mesh = ONE_AXIS) -> TrainerConfig:
     """Return Levanter's trainer for one run on this machine, with checkpoints under `work_dir` and without a tracker."""
+    devices = jax.device_count()
+    require_devices(mesh, devices=devices)
     return TrainerConfig(
         id=spec.directory_name,
         seed=spec.seed,
@@ -210,7 +239,8 @@ def trainer_config(spec: RunSpec, *, work_dir: Path) -> TrainerConfig:
         crash_on_nan=False,  # `train` records a diverged run as a result
         crash_on_inf=False,
         train_batch_size=spec.batch_size,
-        per_device_parallelism=sequences_at_once(spec, devices=jax.device_count()),
+        per_device_parallelism=sequences_at_once(spec, batch_parts=mesh.over(devices).batch_parts),
+        mesh=mesh_config(mesh),
         num_train_steps=spec.train_steps,
         require_accelerator=False,
         checkpointer=CheckpointerConfig(

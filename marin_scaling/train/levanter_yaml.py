@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from marin_scaling.data.corpus import TokenCorpus, training_window_starts
 from marin_scaling.errors import StorageError
 from marin_scaling.files import new_folder, read_own_bytes, replace_file
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.train.levanter_config import model_settings, precision_policy, sequences_at_once
+from marin_scaling.train.levanter_config import mesh_config, model_settings, precision_policy, sequences_at_once
 from marin_scaling.train.optimizer import schedule_settings
 from marin_scaling.train.train import evaluation_windows
 from marin_scaling.units import format_count, format_flops
@@ -45,14 +46,14 @@ def tokens_folder(spec: RunSpec) -> str:
     return f"tokens/seed-{spec.seed}-windows-of-{spec.model.seq_len}"
 
 
-def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float]) -> bytes:
+def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float], mesh: Mesh) -> bytes:
     """Return the file; `bits_per_byte_of_nat` converts a nat per token to bits per byte, for each held-out set."""
     document = {
         "data": _data(spec, list(bits_per_byte_of_nat)),
         "model": {"type": spec.model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
         "optimizer": {"type": spec.optimizer.name, **schedule_settings(spec.optimizer)},
         "z_loss_weight": spec.optimizer.z_loss_weight,
-        "trainer": _trainer(spec),
+        "trainer": {**_trainer(spec), **_mesh(mesh)},
     }
     return (_comments(spec, bits_per_byte_of_nat) + yaml.safe_dump(document, sort_keys=False)).encode()
 
@@ -86,7 +87,7 @@ def _trainer(spec: RunSpec) -> dict[str, Any]:
         "id": spec.directory_name,
         "seed": spec.seed,
         "mp": precision_policy(spec),
-        "per_device_parallelism": sequences_at_once(spec, devices=1) if spec.compute.sequences_at_a_time else -1,
+        "per_device_parallelism": sequences_at_once(spec, batch_parts=1) if spec.compute.sequences_at_a_time else -1,
         "train_batch_size": spec.batch_size,
         "num_train_steps": spec.train_steps,
         "steps_per_eval": spec.train_steps,
@@ -98,6 +99,13 @@ def _trainer(spec: RunSpec) -> dict[str, Any]:
         "watch": {"watch_targets": []},
         "checkpointer": {"base_path": "checkpoints"},
     }
+
+
+def _mesh(mesh: Mesh) -> dict[str, Any]:
+    """Return the section of the mesh, nothing for Levanter's default."""
+    config = mesh_config(mesh)
+    parts = {name: dict(getattr(config, name)) for name in ("axes", "shared_mapping", "compute_mapping", "param_mapping")}
+    return {} if mesh == ONE_AXIS else {"mesh": parts}
 
 
 def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
@@ -158,12 +166,12 @@ _NO_TOKENIZER = {
 }
 
 
-def emit_levanter(specs: Sequence[RunSpec], *, corpus: TokenCorpus, folder: Path) -> bool:
+def emit_levanter(specs: Sequence[RunSpec], *, corpus: TokenCorpus, folder: Path, mesh: Mesh = ONE_AXIS) -> bool:
     """Write a folder with a YAML file for each of these dense runs and their tokens, in one atomic step.
 
     Return False if it exists with the same files; `StorageError` if it exists with others.
     """
-    files = {file_name(spec): _yaml(spec, corpus) for spec in specs}
+    files = {file_name(spec): _yaml(spec, corpus, mesh) for spec in specs}
     if folder.exists():
         _require_same(folder, files)
         return False
@@ -177,12 +185,12 @@ def emit_levanter(specs: Sequence[RunSpec], *, corpus: TokenCorpus, folder: Path
     return True
 
 
-def _yaml(spec: RunSpec, corpus: TokenCorpus) -> bytes:
+def _yaml(spec: RunSpec, corpus: TokenCorpus, mesh: Mesh) -> bytes:
     bits = {
         name: windows[:, 1:].size / (math.log(2) * int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64)))
         for name, windows in evaluation_windows(spec, corpus).items()
     }
-    return train_lm_yaml(spec, bits_per_byte_of_nat=bits)
+    return train_lm_yaml(spec, bits_per_byte_of_nat=bits, mesh=mesh)
 
 
 def _require_same(folder: Path, files: Mapping[str, bytes]) -> None:

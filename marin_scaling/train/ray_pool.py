@@ -248,7 +248,7 @@ def ray_pool(address: str | None, *, per_run: PerRun, max_parallel: int | None =
     """
 
     def pool(specs: Sequence[RunSpec], workplace: Workplace) -> Iterator[WorkerEvent]:
-        workplace = replace(workplace, git_commit=checked_out_commit(Path.cwd()))
+        workplace = replace(workplace, git_commit=checked_out_commit(Path.cwd()), mesh=per_run.mesh)
         with _cluster(address):
             yield from _run_tasks(specs, workplace, per_run=per_run, at_a_time=max_parallel or len(specs))
 

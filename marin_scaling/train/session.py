@@ -128,7 +128,8 @@ class TrainableLadder(LoadedLadder):
 
         planned = self.bind()
         specs, folder = plans.chosen(planned.specs, only), _EMITTED / self.ladder.file.name
-        is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder)
+        mesh = self.ladder.file.hardware.per_run.mesh
+        is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder, mesh=mesh)
         return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=f"{COMMAND} {file_name(specs[0])}")
 
 
@@ -204,7 +205,7 @@ def target_pool(where: str, *, ladder: str) -> Pool:
 
     if where == "local":
         gpus = visible_gpus()
-        return local_pool(1, gpus=gpus, gpus_per_run=len(gpus))
+        return local_pool(1, gpus=gpus, gpus_per_run=len(gpus), mesh=plans.hardware_of(ladder).per_run.mesh)
     return pool_of(where, plans.hardware_of(ladder), runs=1)
 
 
@@ -229,7 +230,8 @@ def _local_pool(hardware: Hardware, *, runs: int, max_parallel: int | None) -> P
     at_a_time = most if hardware.runs_at_a_time == "cores" else hardware.runs_at_a_time
     if each:
         at_a_time = min(at_a_time, most)
-    return local_pool(min(at_a_time, runs, max_parallel or at_a_time), gpus=gpus, gpus_per_run=each)
+    at_a_time = min(at_a_time, runs, max_parallel or at_a_time)
+    return local_pool(at_a_time, gpus=gpus, gpus_per_run=each, mesh=hardware.per_run.mesh)
 
 
 class TimeIsUp(BaseException):

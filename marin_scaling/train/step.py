@@ -169,11 +169,11 @@ def step_function(trainer: Trainer, spec: RunSpec, rebuild: Callable[[list[Any]]
     `tokens` has shape (batch, position); `rates` are those of one step in `rates_of_steps`.
     """
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
-    weights = _next_token_weights(spec.batch_size, spec.model.seq_len)
 
     def program(leaves: list[Any], tokens: Any, rates: Any) -> Any:
         optimizer = optimizer_for_one_step(spec, learning_rate=rates[0], adam_learning_rate=rates[1], epsilon=rates[2])
         state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
+        weights = _next_token_weights(spec.batch_size, spec.model.seq_len)
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(jnp.asarray(weights), axes))
         with hax.axis_mapping(trainer.compute_axis_mapping):
             example = hax.shard(example)
@@ -225,7 +225,7 @@ def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArra
     If a batch is computed in parts, the shares are those of the first part.
     """
     _, rebuild = flattened(model)
-    at_once = trainer.config.per_device_parallelism * trainer.device_mesh.size
+    at_once = trainer.config.per_device_parallelism * trainer.config.data_axis_size
 
     @jax.jit  # type: ignore[untyped-decorator]
     def program(leaves: list[Any], tokens: Any) -> Any:
@@ -243,7 +243,13 @@ def flattened(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     return leaves, lambda leaves: eqx.combine(jax.tree.unflatten(structure, leaves), static)
 
 
-def _next_token_weights(batch_size: int, seq_len: int) -> NDArray[np.float32]:
-    weights = np.ones((batch_size, seq_len), np.float32)
-    weights[:, -1] = 0.0
-    return weights
+def _next_token_weights(windows: int, seq_len: int) -> Any:
+    """Return 1 for each token but the last of each window, of shape (batch, position).
+
+    On accelerators they are computed in the program. On a CPU they are a constant in it, as when the first runs were recorded:
+    XLA then joins other operations, and losses keep their last bits.
+    """
+    row = np.arange(seq_len) < seq_len - 1  # (position,)
+    if jax.default_backend() == "cpu":
+        return np.tile(row.astype(np.float32), (windows, 1))
+    return jnp.broadcast_to(jnp.asarray(row, jnp.float32), (windows, seq_len))

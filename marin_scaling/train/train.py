@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from marin_scaling.data.corpus import TokenCorpus, Tokens, evaluation_window_starts, training_window_starts
 from marin_scaling.errors import Interrupted
 from marin_scaling.files import read_own_bytes, replace_file
+from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.curves import LossCurve, forget_seal, has_diverged, write_shares
 from marin_scaling.run.paths import curve_path
 from marin_scaling.run.plan import require_data
@@ -90,13 +91,15 @@ def train(
     group: ProcessGroup = ALONE,
     is_to_end: Callable[[], bool] = lambda: False,
     trunk: Path | None = None,
+    mesh: Mesh = ONE_AXIS,
 ) -> TrainingResult:
     """Train `spec` to its last step, resuming from a checkpoint under `work_dir` if there is one, and evaluate it.
 
     `on_note` reports events such as an unusable checkpoint. `on_saved` is called after a checkpoint is complete: every 20
     seconds, or more rarely if saving or the call is slow. `trackers` are further Levanter trackers (such as W&B) that mirror
     the loss curve. All processes of a `group` must call this with a `work_dir` that all of them see. In the folder `trunk`,
-    runs leave the state before their decay for longer ones, which begin with it.
+    runs leave the state before their decay for longer ones, which begin with it. `mesh` spreads the run over devices; a
+    checkpoint from another mesh is resumed.
 
     A run whose loss is no longer finite ends as a result without a loss. So does a run that ends worse than it began and
     worse than uniform guessing, which `on_note` reports. `DataError` if the data would have to be repeated; `Interrupted`,
@@ -105,7 +108,7 @@ def train(
     require_data(spec, corpus=corpus)
     if trunk is not None:
         begin_at_trunk(spec, work_dir=work_dir, trunk=trunk, group=group)
-    config = trainer_config(spec, work_dir=work_dir)
+    config = trainer_config(spec, work_dir=work_dir, mesh=mesh)
     initialize(config)
     optimizer = initial_optimizer(spec)
     loss_function = language_model_loss(spec.optimizer.z_loss_weight)
@@ -367,7 +370,7 @@ def _next_time(began: float) -> float:
 
 def _evaluate(trainer: Trainer, model: Any, *, spec: RunSpec, corpus: TokenCorpus) -> dict[str, float]:
     """Return bits per byte of each held-out set: loss over all tokens but the first of each window, per byte of their text."""
-    at_once = windows_at_once(spec, devices=trainer.device_mesh.size)
+    at_once = windows_at_once(spec, batch_parts=trainer.config.data_axis_size)
     program = compile_evaluation(trainer, model, spec, windows=at_once)
     return {
         name: _total_nats(program, windows, at_once=at_once) / math.log(2) / _scored_bytes(corpus, windows)
@@ -396,10 +399,10 @@ def _scored_bytes(corpus: TokenCorpus, windows: NDArray[np.int32]) -> int:
     return int(corpus.token_bytes[windows[:, 1:]].sum(dtype=np.int64))
 
 
-def windows_at_once(spec: RunSpec, *, devices: int) -> int:
-    """Return the number of windows per evaluation batch, a multiple of the devices, limited as in training."""
-    wanted = (spec.compute.sequences_at_a_time or _EVALUATION_BATCH_WINDOWS) * devices
-    return -(-min(wanted, _EVALUATION_BATCH_WINDOWS) // devices) * devices
+def windows_at_once(spec: RunSpec, *, batch_parts: int) -> int:
+    """Return the number of windows per evaluation batch, a multiple of the batch's parts, limited as in training."""
+    wanted = (spec.compute.sequences_at_a_time or _EVALUATION_BATCH_WINDOWS) * batch_parts
+    return -(-min(wanted, _EVALUATION_BATCH_WINDOWS) // batch_parts) * batch_parts
 
 
 def _total_nats(mean_loss_nats: Callable[..., float], windows: NDArray[np.int32], *, at_once: int) -> float:

@@ -164,5 +164,16 @@ def test_a_batch_that_devices_cannot_share_is_refused() -> None:
     from marin_scaling.train.levanter_config import sequences_at_once
 
     with pytest.raises(TrainingFailed, match="batch of 4 sequences cannot be spread evenly over 3 devices"):
-        sequences_at_once(dense(), devices=3)
-    assert [sequences_at_once(dense(sequences_at_a_time=most), devices=1) for most in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]
+        sequences_at_once(dense(), batch_parts=3)
+    assert [sequences_at_once(dense(sequences_at_a_time=most), batch_parts=1) for most in (1, 2, 3, 4, 9)] == [1, 2, 2, 4, 4]
+
+
+def test_tokens_have_the_same_weights_on_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constant of a CPU's program, and computed elsewhere: 1 for each token that has a next one."""
+    import jax
+
+    from marin_scaling.train.step import _next_token_weights
+
+    found = _next_token_weights(2, 4)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    assert _next_token_weights(2, 4).tolist() == found.tolist() == [[1, 1, 1, 0]] * 2

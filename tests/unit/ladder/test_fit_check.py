@@ -11,9 +11,10 @@ from marin_scaling.accelerators import ACCELERATORS
 from marin_scaling.cli.app import app
 from marin_scaling.errors import LadderFileError
 from marin_scaling.findings import Finding, Severity
-from marin_scaling.ladder.config import Compute, Hardware, LadderFile
+from marin_scaling.ladder.config import Compute, Hardware, LadderFile, Mesh
 from marin_scaling.ladder.fit_check import USABLE_MEMORY, check_fit, roofline, training_memory_bytes
 from marin_scaling.ladder.plan import expected_target, ladder_document, plan_findings, plan_ladder, require_fitting
+from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.report import usual_plan
 
@@ -147,6 +148,55 @@ def test_a_batch_that_cannot_be_spread_is_an_error() -> None:
     """Powers of two over seven GPUs."""
     found = plan_findings(plan_ladder(ladder({"per_run": {"gpus": 7}})))
     assert next(each for each in found if each.code == "batch").severity is Severity.ERROR
+
+
+def test_a_mesh_is_checked_in_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its product, and what heads, experts, widths and batches cannot be divided by, each with both numbers."""
+    slice_of_16 = SLICE["per_run"]["tpu_slice"]
+    file = ladder({"per_run": {"tpu_slice": slice_of_16, "mesh": {"data": 3, "model": 3, "expert": 5}}})
+    with pytest.raises(LadderFileError) as refused:
+        require_fitting(plan_ladder(file))
+    sizes = ("45", "16 devices", "a batch of ", "a width of 512", " heads", "64 experts")
+    facts = (*sizes, "3 parts (data)", "3 parts (model)", "5 parts (expert)", "15 parts (data x expert)")
+    assert [fact for fact in facts if fact not in str(refused.value)] == []
+    monkeypatch.chdir(tmp_path)
+    path = Path("ladders/large.yaml")
+    path.parent.mkdir()
+    path.write_text(file.model_dump_json(exclude_unset=True))
+    done = CliRunner().invoke(app, ["ladder", str(path), "--dry-run"])
+    assert done.exit_code == 1
+    shown = " ".join(done.stdout.split())
+    assert [fact for fact in facts if fact not in shown] == []
+
+
+def test_a_dense_model_has_no_experts_to_spread() -> None:
+    found = plan_findings(plan_ladder(ladder({"per_run": {"gpus": 8, "mesh": {"expert": 2}}}, recipe="delphi")))
+    assert {each.severity for each in found if each.code == "mesh" and each.where != "target"} == {Severity.ERROR}
+
+
+def test_the_default_of_data_is_the_other_devices() -> None:
+    """Written or left out, the plan is the same."""
+    meshes = ({"model": 2}, {"data": 8, "model": 2})
+    hardware = [{"per_run": {"tpu_slice": SLICE["per_run"]["tpu_slice"], "mesh": mesh}} for mesh in meshes]
+    first, second = (plan_findings(plan_ladder(ladder(each, recipe="delphi"))) for each in hardware)
+    assert first == second
+    assert {each.message for each in first if each.code == "mesh"} == {
+        f"5, 7, 9 and 2 more {heads} cannot be spread evenly over 2 parts (model)" for heads in ("heads", "key-value heads")
+    }
+
+
+def test_each_axis_divides_what_is_spread_over_it() -> None:
+    """Experts are spread over all axes; with more parts of a batch, a device has fewer sequences."""
+    moe = find_recipe("grug-moe-v16").plan(budget_flops=1e19, hidden_dim=1024)
+    dense = find_recipe("delphi").plan(budget_flops=1e23, hidden_dim=5120)
+    flash = Compute(attention="flash", recompute=True, sequences_at_a_time=1)
+
+    def needed(plan: RungPlan, **axes: int) -> float:
+        return training_memory_bytes(plan, flash, devices=16, mesh=Mesh(**axes), overwrites=True)
+
+    assert needed(moe) < needed(moe, expert=4) < needed(moe, data=4)
+    assert needed(dense, model=4) < needed(dense)
+    assert needed(dense, data=16) == needed(dense)
 
 
 def test_an_unknown_tpu_is_named() -> None:

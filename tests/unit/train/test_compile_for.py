@@ -7,7 +7,7 @@ import pytest
 from command_line import assert_refused, marin_scale
 
 from marin_scaling.errors import UsageError
-from marin_scaling.train.compile_for import CompiledLadder, described_slice
+from marin_scaling.train.compile_for import CompiledLadder, CompiledShape, described_slice
 from marin_scaling.train.session import load_ladder
 
 LADDER = """\
@@ -65,6 +65,19 @@ def test_a_mixture_is_compiled_for_several_hosts(folder: Path) -> None:
 
 @pytest.mark.train
 @compiles
+def test_a_mesh_of_the_ladder_file_is_compiled(folder: Path) -> None:
+    """With the width divided by one axis, and heads and MLPs by the other; another mesh is compiled again."""
+    (folder / "tiny.yaml").write_text(LADDER + "hardware: {per_run: {mesh: {data: 2, model: 2}}}\n")
+    found, told = compiled("1e10")
+    assert found.fits
+    assert found.document["mesh"] == {"data": 2, "model": 2, "expert": 1}
+    assert found.shapes[0].xla_flops == pytest.approx(found.shapes[0].counted_flops, rel=0.5)
+    (folder / "tiny.yaml").write_text(LADDER)
+    assert len(told) == len(compiled("1e10")[1]) == 1
+
+
+@pytest.mark.train
+@compiles
 def test_a_step_that_xla_refuses_does_not_fit(folder: Path) -> None:
     """Both numbers and settings are named, and the exit status is 1."""
     (folder / "large.yaml").write_text(LARGE)
@@ -74,6 +87,7 @@ def test_a_step_that_xla_refuses_does_not_fit(folder: Path) -> None:
     [shape] = compiled("1e14", slice_name="v5e:1x1")[0].shapes
     assert done.returncode == 1
     assert shape.needed_bytes > shape.available_bytes > 15e9
+    assert shape.step_seconds_at_least is None
     for fact in (f"{shape.needed_bytes / 1e9:.4g} GB", f"{shape.available_bytes / 1e9:.4g} GB", "compute."):
         assert fact in done.stdout
 
@@ -106,3 +120,35 @@ def test_what_the_devices_cannot_share_is_refused(folder: Path) -> None:
     """A batch of 16, and a width of 8, over 64 devices."""
     done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:4x4x4", "--only", "1e10", cwd=folder)
     assert_refused(done, "a batch of 16", "a width of 8", "64 devices")
+
+
+def test_a_mesh_that_does_not_match_slice_and_model_is_refused_at_once(folder: Path) -> None:
+    """Its product, heads, and experts of a dense model."""
+    (folder / "tiny.yaml").write_text(LADDER + "hardware: {per_run: {mesh: {data: 2, model: 3, expert: 2}}}\n")
+    done = marin_scale("ladder", "tiny.yaml", "--compile-for", "v5p:2x2x1", "--only", "1e10", cwd=folder)
+    assert_refused(done, "12", "4 devices", "2 heads", "3 parts (model)", "0 experts", "2 parts (expert)")
+
+
+def test_runs_to_compile_are_a_list(folder: Path) -> None:
+    with pytest.raises(UsageError, match="target"):
+        load_ladder(folder / "tiny.yaml").compile_for("v5p:2x2x1", only="target")
+
+
+@pytest.mark.parametrize(("seconds", "cell"), [(0.0123, "12.3 ms"), (9.9, "9.9 s"), (210.0, "3 min 30 s"), (None, "-")])
+def test_the_time_of_a_step_is_short(seconds: float | None, cell: str) -> None:
+    """In three digits, and empty if XLA refused the program."""
+    shape = CompiledShape(
+        runs=("1e10/8",),
+        batch_size=16,
+        needed_bytes=1.0,
+        available_bytes=2.0,
+        estimated_bytes=1.0,
+        counted_flops=1.0,
+        xla_flops=None,
+        step_seconds_at_least=seconds,
+        compile_seconds=1.0,
+        remedy="",
+    )
+    head, row = repr(CompiledLadder(slice=described_slice("v5p:2x2x1"), shapes=(shape,))).splitlines()[:2]
+    end = head.index("step >=") + len("step >=")
+    assert (row[:end].rsplit("  ", 1)[-1].strip() or "-") == cell

@@ -15,7 +15,7 @@ from run_factory import corpus, rung_spec  # noqa: E402
 
 from marin_scaling.data.corpus import RowFacts, TokenCorpus, TokenizerIdentity  # noqa: E402
 from marin_scaling.errors import StorageError  # noqa: E402
-from marin_scaling.ladder.config import Compute  # noqa: E402
+from marin_scaling.ladder.config import ONE_AXIS, Compute, Mesh  # noqa: E402
 from marin_scaling.run.plan import data_of  # noqa: E402
 from marin_scaling.run.spec import RunSpec  # noqa: E402
 
@@ -105,6 +105,20 @@ def test_levanter_reads_the_model_and_the_run_that_we_train(case: tuple[RunSpec,
         assert getattr(theirs, key) == getattr(ours, key)
     whole_batch = theirs.per_device_parallelism == -1
     assert (spec.batch_size if whole_batch else theirs.per_device_parallelism) == ours.per_device_parallelism
+
+
+def test_levanter_has_the_mesh_of_the_ladder_file(tmp_path: Path) -> None:
+    """With `data` left out, on as many devices as there are."""
+    from marin_scaling.train.levanter_config import mesh_config
+    from marin_scaling.train.levanter_yaml import emit_levanter
+
+    for mesh in (ONE_AXIS, Mesh(model=2), Mesh(data=4, model=2)):
+        folder = tmp_path / str(mesh.devices)
+        emit_levanter([rung_spec()], corpus=corpus(), folder=folder, mesh=mesh)
+        theirs, ours = parsed(rung_spec(), folder).trainer.mesh, mesh_config(mesh)
+        assert theirs.axis_shapes(8, 1) == ours.axis_shapes(8, 1)
+        assert theirs.resolved_param_mapping == ours.resolved_param_mapping
+        assert theirs.resolved_compute_mapping == ours.resolved_compute_mapping
 
 
 def test_levanter_has_our_rates_at_every_step(case: tuple[RunSpec, TokenCorpus, Path]) -> None:
