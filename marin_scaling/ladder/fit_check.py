@@ -27,7 +27,7 @@ STATE_BYTES_PER_PARAM = 12
 _FLOAT, _HALF = 4, 2
 _PER_HIDDEN, _PER_INTERMEDIATE, _PER_HEAD_AND_POSITION, _PER_VOCABULARY = 17, 6, 2, 2
 _VOCABULARY_BLOCK = 8192
-"""Words of the vocabulary for which Levanter's loss holds logits at once; its kernels for accelerators hold fewer."""
+"""Words of the vocabulary for which Levanter's loss holds logits at once; its kernel for a TPU holds next to none."""
 _FLASH_BLOCK = 1024  # positions; shorter sequences use plain attention in Levanter's JAX version
 
 
@@ -36,9 +36,11 @@ def training_memory_bytes(
 ) -> float:
     """Estimate the memory of a training step on each device, without the program; default `compute`: `Compute()`.
 
-    `overwrites`: the state after a step takes the memory of that before it, as on accelerators, but not on a CPU.
+    `overwrites`: as on accelerators, the state after a step takes the memory of that before it, and the loss holds no logits.
 
-    Several devices share the batch, parameters and optimizer state as `mesh` says; this case is computed, not measured.
+    Several devices share the batch, parameters and optimizer state as `mesh` says. On accelerators each then also holds whole
+    weights of embedding, head and one layer, with their float32 gradients if a batch is processed in parts. Steps compiled for
+    TPU slices need up to a tenth more or less (`benchmarks/compiled_shapes.py`).
 
     Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
     attention, 2 per head and position; and 2 per word of a block of the vocabulary. With recomputation it is hidden_dim per
@@ -57,9 +59,16 @@ def training_memory_bytes(
     parts = mesh.over(devices)
     part = -(-plan.batch_size // parts.batch_parts)
     at_once = min(part, compute.sequences_at_a_time or part)
-    kept = _bytes_per_token(plan.shape, compute, model=parts.model)
+    kept = _bytes_per_token(plan.shape, compute, model=parts.model) - (_bytes_of_loss(plan.shape) if overwrites else 0)
     per_param = _bytes_per_param(compute, in_parts=at_once < part) - (STATE_BYTES_PER_PARAM if overwrites else 0)
-    return float(per_param * _params_on_each(plan.shape, parts) + at_once * plan.shape.seq_len * kept)
+    whole = _whole_weights(plan.shape, compute, in_parts=at_once < part) / parts.model if overwrites and devices > 1 else 0.0
+    return float(per_param * _params_on_each(plan.shape, parts) + whole + at_once * plan.shape.seq_len * kept)
+
+
+def _whole_weights(shape: ModelShape, compute: Compute, *, in_parts: bool) -> float:
+    """Return the bytes of embedding, head and a layer gathered from all devices, and of their gradients in parts of a batch."""
+    params = shape.params_total - (shape.num_layers - 1) * shape.params_per_layer
+    return params * ((_FLOAT if compute.precision == "float32" else _HALF) + (_FLOAT if in_parts else 0))
 
 
 def _params_on_each(shape: ModelShape, parts: Mesh) -> float:
@@ -72,8 +81,11 @@ def _params_on_each(shape: ModelShape, parts: Mesh) -> float:
 def _bytes_per_token(shape: ModelShape, compute: Compute, *, model: int) -> float:
     """Return the bytes stored per token for the backward pass, with `model` parts of heads and MLPs."""
     number = _FLOAT if compute.precision == "float32" else _HALF
-    of_loss = _FLOAT * _PER_VOCABULARY * min(shape.vocab_size, _VOCABULARY_BLOCK)  # float32 at any precision
-    return number * _kept_of_layers(shape, compute, model=model) + of_loss
+    return number * _kept_of_layers(shape, compute, model=model) + _bytes_of_loss(shape)
+
+
+def _bytes_of_loss(shape: ModelShape) -> int:
+    return _FLOAT * _PER_VOCABULARY * min(shape.vocab_size, _VOCABULARY_BLOCK)  # float32 at any precision
 
 
 def _kept_of_layers(shape: ModelShape, compute: Compute, *, model: int) -> float:
