@@ -25,6 +25,8 @@ class Accelerator:
     memory_bytes_per_second: float
     cores_per_chip: int = 1
     """Count per chip in the name of a slice: 2 if the name counts cores."""
+    devices_per_chip: int = 1
+    """Devices as which a chip is used: 2 for two dies with a memory of their own."""
     dtype: str = "bfloat16"
     source: str
 
@@ -32,6 +34,22 @@ class Accelerator:
     def is_tpu(self) -> bool:
         """Return True for a TPU, which a run has as a slice."""
         return self.source.startswith("Google")
+
+    @property
+    def device(self) -> Accelerator:
+        """The share of one device in a chip: of its speed, memory and bandwidth.
+
+        >>> ACCELERATORS["tpu7x"].device.memory_bytes / 1e9
+        96.0
+        """
+        parts = self.devices_per_chip
+        return replace(
+            self,
+            peak_flops_per_second=self.peak_flops_per_second / parts,
+            memory_bytes=self.memory_bytes / parts,
+            memory_bytes_per_second=self.memory_bytes_per_second / parts,
+            devices_per_chip=1,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,23 +87,23 @@ def _geforce(kind: str, *numbers: float, sheet: str) -> Accelerator:
     return _nvidia(kind, *numbers, sheet=sheet, form="architecture white paper")
 
 
-def _amd(kind: str, *numbers: float) -> Accelerator:
-    return _chip(kind, *numbers, source=f"AMD Instinct {kind.upper()} data sheet")
+def _amd(kind: str, *numbers: float, **more: Any) -> Accelerator:
+    return _chip(kind, *numbers, source=f"AMD Instinct {kind.upper()} data sheet", **more)
 
 
-def _tpu(kind: str, *numbers: float, cores_per_chip: int = 1) -> Accelerator:
-    return _chip(kind, *numbers, cores_per_chip=cores_per_chip, source=f"Google Cloud documentation, TPU {kind}")
+def _tpu(kind: str, *numbers: float, **more: Any) -> Accelerator:
+    return _chip(kind, *numbers, source=f"Google Cloud documentation, TPU {kind}", **more)
 
 
 ACCELERATORS: Mapping[str, Accelerator] = {
     each.kind: each
     for each in (
-        _tpu("v3", 123, 32, 0.9, cores_per_chip=2),
+        _tpu("v3", 123, 32, 0.9, cores_per_chip=2, devices_per_chip=2),
         _tpu("v4", 275, 32, 1.2, cores_per_chip=2),
         _tpu("v5e", 197, 16, 0.8),
         _tpu("v5p", 459, 95, 2.765, cores_per_chip=2),
         _tpu("v6e", 918, 32, 1.6),
-        _tpu("tpu7x", 2307, 192, 7.38),
+        _tpu("tpu7x", 2307, 192, 7.38, devices_per_chip=2),
         _nvidia("gb300", 2500, 279, 8, sheet="GB300 NVL72"),
         _nvidia("gb200", 2500, 186, 8, sheet="GB200 NVL72"),
         _nvidia("b300", 2250, 270, 7.7, sheet="HGX B300"),
@@ -119,7 +137,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
         _geforce("rtx3080", 59.5, 10, 0.76, sheet="Ampere GA102"),
         _amd("mi325x", 1307.4, 256, 6),
         _amd("mi300x", 1307.4, 192, 5.3),
-        _amd("mi250x", 383, 128, 3.277),
+        _amd("mi250x", 383, 128, 3.277, devices_per_chip=2),
     )
 }
 _OTHER_NAMES = {
@@ -128,6 +146,7 @@ _OTHER_NAMES = {
     "v6": "v6e",
     "v6lite": "v6e",
     "7x": "tpu7x",
+    "v7x": "tpu7x",
     "ironwood": "tpu7x",
     "a100pcie": "a100",
     "rtxa6000": "a6000",

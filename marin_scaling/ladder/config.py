@@ -276,9 +276,11 @@ class PerRun(Part):
 
     @property
     def devices(self) -> int:
-        """Devices of a run: its GPUs, or the chips of its slice; 1 on a CPU."""
+        """Devices of a run: its GPUs, or the chips of its slice, of which some are two devices; 1 on a CPU."""
         if self.tpu_slice is not None:
-            return math.prod(int(chips) for chips in self.tpu_slice.topology.split("x"))
+            known = accelerator(self.tpu_slice.version)
+            chips = math.prod(int(count) for count in self.tpu_slice.topology.split("x"))
+            return chips * (known.devices_per_chip if known else 1)
         return max(1, int(self.gpus)) * self.processes
 
     @property
@@ -317,9 +319,10 @@ class Hardware(Part):
 
     @property
     def chip(self) -> Accelerator | None:
-        """Accelerator of a run; None on a CPU, or if it is not known."""
+        """Accelerator of a run, as far as one device has it; None on a CPU, or if it is not known."""
         name = self.per_run.tpu_slice.version if self.per_run.tpu_slice else self.accelerator
-        return accelerator(name) if name else None
+        found = accelerator(name) if name else None
+        return found.device if found else None
 
     @model_validator(mode="after")
     def _is_known(self) -> Hardware:

@@ -42,8 +42,6 @@ TARGET = "target"
 """Name of the target among the runs to compile."""
 _DIRECTIONS = {"v4": 3, "v5p": 3, "tpu7x": 3, "v5e": 2, "v6e": 2}
 """Directions in which the chips of a slice are connected."""
-_DEVICES_PER_CHIP = {"tpu7x": 2}
-"""Devices of a chip whose parts JAX names separately; all other chips are one device."""
 _TOPOLOGY = re.compile(r"[1-9]\d{0,2}(x[1-9]\d{0,2}){1,2}")
 _QUOTED_LINES = 8  # of the log of a failed compilation
 _LONG_STEP = 10.0
@@ -51,29 +49,28 @@ _LONG_STEP = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedSlice:
-    """A TPU slice: kind and number of its chips, JAX's number of devices per chip, and the mesh of a run on it."""
+    """A TPU slice: kind and number of its chips, and the mesh of a run on it."""
 
     name: str
     """Kind and topology, such as v5p:2x2x4."""
     chip: Accelerator
     chips: int
-    devices_per_chip: int
     mesh: Mesh = ONE_AXIS
 
     @property
     def devices(self) -> int:
         """Number of devices, over which the batch is spread."""
-        return self.chips * self.devices_per_chip
+        return self.chips * self.chip.devices_per_chip
 
     @property
     def memory_bytes(self) -> float:
         """Memory of one device."""
-        return self.chip.memory_bytes / self.devices_per_chip
+        return self.chip.device.memory_bytes
 
     def least_seconds(self, *, flops: float, moved_bytes: float) -> float:
         """Return the time in which one device can compute these FLOPs, and move these bytes to and from its memory."""
-        chip, parts = self.chip, self.devices_per_chip
-        return parts * max(flops / chip.peak_flops_per_second, moved_bytes / chip.memory_bytes_per_second)
+        device = self.chip.device
+        return max(flops / device.peak_flops_per_second, moved_bytes / device.memory_bytes_per_second)
 
 
 def described_slice(name: str, *, mesh: Mesh = ONE_AXIS) -> DescribedSlice:
@@ -94,9 +91,8 @@ def described_slice(name: str, *, mesh: Mesh = ONE_AXIS) -> DescribedSlice:
             "are even, because a host has 2x2 chips.",
             fix=f"Name the kind of chip and the chips in each direction, such as v5p:2x2x4. Kinds, with one host: {smallest}.",
         )
-    per_chip = _DEVICES_PER_CHIP.get(chip.kind, 1)
     kind = f"{chip.kind}:{topology}"
-    return DescribedSlice(name=kind, chip=chip, chips=math.prod(sides), devices_per_chip=per_chip, mesh=mesh)
+    return DescribedSlice(name=kind, chip=chip, chips=math.prod(sides), mesh=mesh)
 
 
 def _is_of_whole_hosts(sides: Sequence[int]) -> bool:

@@ -39,6 +39,18 @@ def test_a_step_beyond_the_memory_of_a_chip_is_an_error_with_both_numbers() -> N
     assert "95 GB" in found.message
 
 
+def test_the_two_dies_of_a_chip_are_two_devices() -> None:
+    """A TPU7x has 192 GB and 2,307 TFLOP/s (Google Cloud's documentation); JAX names its dies, and Ray the chip v7x."""
+    four = Hardware.model_validate({"per_run": {"tpu_slice": {"version": "v7x", "topology": "2x2x1"}}})
+    assert four.per_run.devices == 8
+    assert four.chip is not None
+    assert four.chip.memory_bytes == 96e9
+    plan = find_recipe("delphi").plan(budget_flops=1e20, hidden_dim=1024)
+    least = roofline(plan, Compute(precision="bfloat16"), four)
+    assert least is not None
+    assert least.mfu * least.seconds == pytest.approx(plan.flops / (4 * 2307e12))
+
+
 def test_the_named_settings_make_everything_fit() -> None:
     """Taken over from the message into the file, they leave no finding."""
     chip = Hardware.model_validate(ONE_CHIP)
