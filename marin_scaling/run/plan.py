@@ -17,6 +17,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.findings import Finding, warning
 from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, plan_ladder
+from marin_scaling.printable import joined
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.model_shape import MoeShape
@@ -35,7 +36,7 @@ from marin_scaling.run.spec import (
     read_spec,
 )
 from marin_scaling.run.store import run_folders
-from marin_scaling.units import format_count, format_flops, parse_flops
+from marin_scaling.units import counted, format_count, format_flops, parse_flops
 
 if TYPE_CHECKING:
     from marin_scaling.data.tokenizer import Tokenizer
@@ -57,8 +58,9 @@ class PlannedLadder:
         return RUNS_DIR / self.ladder.file.name
 
     def findings(self) -> list[Finding]:
-        """Return warnings about the data: repeated text, and too little for the target."""
-        return [*data_findings(self.specs), *target_findings(self.ladder.file, corpus=self.corpus)]
+        """Return warnings about the data, repeated or too little for the target, and about recorded runs that are no rungs."""
+        of_data = [*data_findings(self.specs), *target_findings(self.ladder.file, corpus=self.corpus)]
+        return [*of_data, *_other_runs(self.specs, self.runs_dir)]
 
 
 _MOST_PADDING = 128  # a model may have so many more tokens in its vocabulary than the tokenizer, for efficiency on hardware
@@ -94,13 +96,32 @@ def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
 def _recorded_orders(ladder_dir: Path) -> dict[int, int]:
     """Return the seed of the data order for each seed of a ladder's recorded rungs that share one."""
     orders: dict[int, set[int]] = {}
+    for spec in _recorded_rungs(ladder_dir):
+        orders.setdefault(spec.seed, set()).add(spec.data_order_seed)
+    return {seed: found.pop() for seed, found in orders.items() if len(found) == 1}
+
+
+def _recorded_rungs(ladder_dir: Path) -> Iterator[RunSpec]:
     for path in (folder / "spec.json" for folder in run_folders(ladder_dir)):
         if not path.is_file():
             continue  # not a run; who trains or reads it says so
         spec = read_spec(read_bytes(path), name=str(path))
         if spec.role == "rung":
-            orders.setdefault(spec.seed, set()).add(spec.data_order_seed)
-    return {seed: found.pop() for seed, found in orders.items() if len(found) == 1}
+            yield spec
+
+
+def _other_runs(specs: Sequence[RunSpec], ladder_dir: Path) -> list[Finding]:
+    """Warn of recorded rungs that the ladder file does not make: it was changed, or the text."""
+    known = {spec.digest for spec in specs}
+    others = [spec for spec in _recorded_rungs(ladder_dir) if spec.digest not in known]
+    if not others:
+        return []
+    others.sort(key=lambda spec: (spec.budget_flops, spec.model.hidden_dim))
+    names = joined(dict.fromkeys(spec.rung_name for spec in others), most=3)
+    message = (
+        f"{counted(len(others), 'recorded run')} of other settings or text than the ladder file's ({names}), which fits use too"
+    )
+    return [warning("other-runs", str(ladder_dir), message)]
 
 
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:

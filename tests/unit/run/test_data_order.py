@@ -67,3 +67,20 @@ def test_a_folder_without_a_spec_is_no_recorded_run(tmp_path: Path, monkeypatch:
     in_the_way = tmp_path / "runs" / "tiny" / ("0" * DIRECTORY_DIGITS)
     in_the_way.mkdir(parents=True)
     assert orders("tiny") == orders("other")
+
+
+def test_recorded_runs_of_other_settings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the quickstart's runs are rungs of its file; in a file without the smallest budget, four are not."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "runs" / "quickstart", tmp_path / "runs" / "quickstart")
+    text = (ROOT / "ladders" / "quickstart.yaml").read_text()
+    (tmp_path / "quickstart.yaml").write_text(text)
+    assert "other-runs" not in {found.code for found in load_ladder("quickstart.yaml").bind().findings()}
+    smallest = next(line for line in text.splitlines(keepends=True) if "budget_flops: 3e10" in line)
+    (tmp_path / "quickstart.yaml").write_text(text.replace(smallest, ""))
+    (named,) = (found for found in load_ladder("quickstart.yaml").bind().findings() if found.code == "other-runs")
+    removed = [
+        rung for rung in load_ladder(ROOT / "ladders" / "quickstart.yaml").ladder.rungs if rung.plan.budget_flops == 3e10
+    ]
+    assert f"{len(removed)} recorded runs" in named.message
+    assert "3e10/8" in named.message
