@@ -209,7 +209,7 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
     found = [*_of_the_recipe(plans), *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
-    return [*_too_large(ladder, plans), *found]
+    return [*_too_large(ladder, plans), *_little_shared(ladder), *found]
 
 
 def require_fitting(ladder: Ladder) -> None:
@@ -264,6 +264,18 @@ def _uneven(plans: Sequence[RungPlan], per_run: PerRun) -> Iterator[Finding]:
     for kind, runs in found.items():
         message = kind.sentence(sorted({size for size, _ in runs}))
         yield Finding(severity=Severity.ERROR, code=kind.code, where=_listed(run for _, run in runs), message=message)
+
+
+_LEAST_SHARED = 0.05
+"""Share of the FLOPs below which a shared trunk is hardly worth its equal settings."""
+
+
+def _little_shared(ladder: Ladder) -> Iterator[Finding]:
+    saved = 1 - ladder.total_flops / sum(rung.plan.flops for rung in ladder.rungs)
+    if ladder.file.shared_trunk and saved < _LEAST_SHARED:
+        decay = max(rung.plan.schedule.decay_fraction for rung in ladder.rungs)
+        why = f"only widths with several budgets share steps, and the recipe decays over {decay:.0%} of a run"
+        yield warning("shared-trunk", "shared_trunk", f"saves {saved:.0%} of the FLOPs: {why}")
 
 
 def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
@@ -344,7 +356,7 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
     return {
         "name": file.name,
         "recipe": file.recipe,
-        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | ladder.shared_cost(rung) for rung in ladder.rungs],
+        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | _own_cost(rung, ladder) for rung in ladder.rungs],
         "total": {"flops": ladder.total_flops, **_numbers(ladder.total_flops, file)},
         "target": {
             "budget_flops": target,
@@ -354,6 +366,12 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
         },
         "findings": [vars(finding) for finding in plan_findings(ladder)],
     }
+
+
+def _own_cost(rung: Rung, ladder: Ladder) -> dict[str, float]:
+    """Return FLOPs, time and cost of the steps that a rung trains itself, if the ladder shares trunks."""
+    own = ladder.shared_cost(rung)
+    return own | _numbers(own["own_flops"], ladder.file) if own else {}
 
 
 def _document(plan: RungPlan, file: LadderFile) -> dict[str, Any]:

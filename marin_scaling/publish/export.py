@@ -139,8 +139,14 @@ def _run_rows(run: StoredRun) -> dict[str, str]:
         **_expert_rows(run),
         "trained tokens": f"{record.trained_tokens:,}: {spec.train_steps:,} steps of {spec.batch_size} sequences of "
         f"{model.seq_len} tokens",
+        **_trunk_rows(run),
         "seed": str(spec.seed),
     }
+
+
+def _trunk_rows(run: StoredRun) -> dict[str, str]:
+    trunk = run.record.trunk
+    return {"trunk": Markdown(f"the first {trunk.steps:,} steps are those of run {code(trunk.spec_digest)}")} if trunk else {}
 
 
 def _expert_rows(run: StoredRun) -> dict[str, str]:

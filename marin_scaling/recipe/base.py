@@ -136,7 +136,8 @@ def fraction_of_steps(part: int, steps: int) -> float:
     >>> [int(fraction_of_steps(part, 49) * 49) for part in (0, 1, 48)]
     [0, 1, 48]
     """
-    return (part + 0.5) / steps if part else 0.0
+    fraction = part / steps
+    return fraction if int(fraction * steps) == part else math.nextafter(fraction, 1.0)
 
 
 def steps_before_decay(train_steps: int, *, decay_fraction: float) -> int:

@@ -60,7 +60,11 @@ class PlannedLadder:
     def findings(self) -> list[Finding]:
         """Return warnings about the data, repeated or too little for the target, and about recorded runs that are no rungs."""
         of_data = [*data_findings(self.specs), *target_findings(self.ladder.file, corpus=self.corpus)]
-        return [*of_data, *_other_runs(self.specs, self.runs_dir)]
+        return [*of_data, *self.other_runs()]
+
+    def other_runs(self) -> list[Finding]:
+        """Warn of recorded rungs that the ladder file does not make: it was changed, or the text."""
+        return _other_runs(self.specs, self.runs_dir)
 
 
 _MOST_PADDING = 128  # a model may have so many more tokens in its vocabulary than the tokenizer, for efficiency on hardware
@@ -111,15 +115,15 @@ def _recorded_rungs(ladder_dir: Path) -> Iterator[RunSpec]:
 
 
 def _other_runs(specs: Sequence[RunSpec], ladder_dir: Path) -> list[Finding]:
-    """Warn of recorded rungs that the ladder file does not make: it was changed, or the text."""
     known = {spec.digest for spec in specs}
     others = [spec for spec in _recorded_rungs(ladder_dir) if spec.digest not in known]
     if not others:
         return []
     others.sort(key=lambda spec: (spec.budget_flops, spec.model.hidden_dim))
     names = joined(dict.fromkeys(spec.rung_name for spec in others), most=3)
+    counts = counted(len(others), "recorded run")
     message = (
-        f"{counted(len(others), 'recorded run')} of other settings or text than the ladder file's ({names}), which fits use too"
+        f"{counts} ({names}) with other settings or text than the ladder file's rungs, which are trained anew; fits use both"
     )
     return [warning("other-runs", str(ladder_dir), message)]
 

@@ -250,7 +250,8 @@ def mixture_document(model: MoeModelSpec) -> dict[str, Any]:
 def load_exported(folder: Path | str) -> Any:
     """Return Levanter's model from a folder that `marin-scale export` wrote, in float32 on JAX's default device.
 
-    `StorageError` for a file that is missing or damaged; of a mixture it lists every wrong key and tensor.
+    `StorageError` for a file that is missing or unreadable; of a mixture it lists every wrong key and tensor. Changed numbers
+    in a file of the right form are not noticed.
     """
     if importlib.util.find_spec("levanter") is None:
         raise missing_extra("train", needed_for="loading a model")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from run_factory import record_of, rung_spec
 
 from marin_scaling.ladder.config import LadderFile
-from marin_scaling.ladder.plan import Ladder, ladder_document, plan_ladder
+from marin_scaling.ladder.plan import Ladder, ladder_document, plan_findings, plan_ladder
 from marin_scaling.recipe.base import fraction_of_steps
 from marin_scaling.run.spec import next_shorter
 from marin_scaling.run.store import Trunk, record_matches
@@ -46,6 +46,19 @@ def test_steps_before_the_decay_of_a_shorter_rung_are_counted_once() -> None:
     assert own == pytest.approx([1.0, (280 - 84) / 280, (560 - 168) / 560])
     assert ladder.total_flops == pytest.approx(sum(row["own_flops"] for row in ladder_document(ladder)["rungs"]))
     assert ladder.total_flops < sum(rung.plan.flops for rung in ladder.rungs)
+
+
+def test_a_recipe_that_decays_after_its_warm_up_shares_next_to_nothing_and_says_so() -> None:
+    """Grug-moe-v16 warms up over 10 % of a run and decays over 90 %; quickstart's ladder shares a quarter."""
+    rungs = [{"budget_flops": budget, "hidden_dims": [512, 768]} for budget in (1e18, 3e18, 1e19, 3e19)]
+    wide = planned(recipe="grug-moe-v16", rungs=rungs, target={"budget_flops": 1e21})
+    assert "shared-trunk" in {found.code for found in plan_findings(wide)}
+    assert "shared-trunk" not in {found.code for found in plan_findings(planned())}
+
+
+def test_time_in_json_is_that_of_a_rungs_own_steps() -> None:
+    found = ladder_document(planned(hardware={"sustained_flops_per_second": 1e10}))
+    assert sum(row["seconds"] for row in found["rungs"]) == pytest.approx(found["total"]["seconds"])
 
 
 def test_seeds_have_trunks_of_their_own() -> None:
