@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.errors import StorageError, UsageError, first_line, missing_extra
-from marin_scaling.files import read_own_bytes, replace_file, sync_folder
+from marin_scaling.files import read_bytes, read_own_bytes, replace_file, sync_folder
 from marin_scaling.run.paths import WEIGHTS_MARKER, Workplace, weights_dir
 from marin_scaling.run.spec import DIRECTORY_DIGITS, MoeModelSpec, RunSpec
 from marin_scaling.run.store import RunRecord, StoredRun
@@ -257,7 +257,7 @@ def load_exported(folder: Path | str) -> Any:
         raise missing_extra("train", needed_for="loading a model")
     folder = Path(folder).absolute()
     try:
-        document = dict(json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8")))
+        document = dict(json.loads(read_bytes(folder / CONFIG_NAME)))
         kind = document.get("model_type")
         if kind == MIXTURE_TYPE:
             return _loaded_mixture(folder, document)
@@ -313,7 +313,7 @@ def _tensors_in(folder: Path) -> dict[str, Any]:
     index = folder / INDEX_NAME
     files = {TENSORS_NAME}
     if index.is_file():
-        files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        files = set(json.loads(read_bytes(index))["weight_map"].values())
     return {name: array for file in sorted(files) for name, array in load_state_dict(folder / file).items()}
 
 

@@ -28,9 +28,10 @@ def recorded(began: str, folder: Path, *, seconds: float = 60.0) -> Any:
     with LossCurve(folder / "loss_curve.jsonl") as curve:
         curve.add(3.0)
         result = SimpleNamespace(
-            bits_per_byte=2.5, bits_per_byte_by_set={"validation": 2.5}, loss_curve=curve, step_seconds=1.0
+            bits_per_byte=2.5, bits_per_byte_by_set={"validation": 2.5}, loss_curve=curve, step_seconds=1.0, trunk=None
         )
-        return worker._record(rung_spec(), result, started_at=began, wall_seconds=seconds, commit="c" * 40)  # type: ignore[arg-type]
+        place = Workplace(runs_dir=folder / "runs", work_root=folder / "work", git_commit="c" * 40)
+        return worker._record(rung_spec(), result, started_at=began, wall_seconds=seconds, place=place)  # type: ignore[arg-type]
 
 
 @pytest.mark.train

@@ -161,11 +161,11 @@ def test_a_run_is_given_all_hosts_of_a_tpu_slice(tmp_path: Path, monkeypatch: py
 def test_a_group_is_not_trained_without_ray_and_not_on_a_cluster_without_room(tmp_path: Path) -> None:
     """With what, why and how to go on; and it does not go with storage."""
     pytest.importorskip("ray", reason="the ray extra is not installed")
-    folder = repository(tmp_path / "here", more="hardware: {per_run: {processes: 16}}\n")
+    folder = repository(tmp_path / "here", more="hardware: {per_run: {processes: 4}}\n")
     output, _ = start(folder).communicate(timeout=300)
     assert "error: hardware.per_run: " in output
     output, _ = start(folder, "--on", "ray").communicate(timeout=300)
-    assert f"16 times 1 of CPU; the cluster has room for {len(CORES)}" in output
+    assert f"4 times 1 of CPU; the cluster has room for {len(CORES)}" in output
     other = repository(tmp_path / "other", more="hardware: {storage: 'file:///shared', per_run: {processes: 2}}\n")
     output, _ = start(other, "--dry-run").communicate(timeout=300)
     assert ": hardware: " in output
