@@ -50,11 +50,6 @@ class LossCurve:
         self._file.close()
 
     @property
-    def path(self) -> Path:
-        """File of the curve."""
-        return self._path
-
-    @property
     def steps_done(self) -> int:
         """Number of steps in the curve."""
         return len(self._losses)

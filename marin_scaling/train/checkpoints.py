@@ -222,9 +222,12 @@ _TRUNK_MARKER, _EARLIER_MARKER = "trunk.json", "earlier-trunk.json"
 """Files next to the checkpoint of a trunk: the run that trained it and its steps; the trunk that this run continued."""
 
 
-def keep_trunk(state: TrainerState, spec: RunSpec, *, curve: Path, trunk: Path, group: ProcessGroup = ALONE) -> None:
-    """Leave the state before the decay, and the loss curve so far, in a folder of `trunk`, unless a run has done so."""
-    steps, unfinished = int(state.step), curve.parent / "trunk"
+def keep_trunk(state: TrainerState, spec: RunSpec, *, work_dir: Path, trunk: Path, group: ProcessGroup = ALONE) -> None:
+    """Leave the state before the decay, and the loss curve so far, in a folder of `trunk`, unless a run has done so.
+
+    All processes of a group write into the same `work_dir`.
+    """
+    steps, unfinished, curve = int(state.step), work_dir / "trunk", curve_path(work_dir)
     kept = trunk / str(steps)
     if group.leaders(kept.exists()):
         return
@@ -237,7 +240,7 @@ def keep_trunk(state: TrainerState, spec: RunSpec, *, curve: Path, trunk: Path, 
         seal_once_whole(checkpoint)
         replace_file(unfinished / curve.name, read_own_bytes(curve))
         replace_file(unfinished / _TRUNK_MARKER, Trunk(spec_digest=spec.digest, steps=steps).model_dump_json().encode())
-        if (earlier := begun_at(spec, work_dir=curve.parent)) is not None:
+        if (earlier := begun_at(spec, work_dir=work_dir)) is not None:
             replace_file(unfinished / _EARLIER_MARKER, earlier.model_dump_json().encode())
         sync_folder(unfinished)
         kept.parent.mkdir(parents=True, exist_ok=True)

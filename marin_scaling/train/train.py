@@ -128,7 +128,7 @@ def train(
         saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
         if trunk is not None:
-            keep = partial(keep_trunk, spec=spec, curve=curve.path, trunk=trunk, group=group)
+            keep = partial(keep_trunk, spec=spec, work_dir=work_dir, trunk=trunk, group=group)
             observer.keep_trunk_after(spec.steps_before_decay, lambda: keep(step.state()))
         try:
             with prefetched(training_batches(spec, corpus.train, first_step=step.steps_done, trainer=trainer)) as batches:

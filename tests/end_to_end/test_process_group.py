@@ -14,6 +14,7 @@ from real_training import losses_of, trained
 from run_factory import mixture_spec, rung_spec
 from tiny_ladder import CORES, LADDER, repository, start, training_processes
 
+from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import read_runs
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
@@ -42,7 +43,8 @@ def on_step(step, _loss):
     if rank == 1 and step == stop:
         os._exit(9)
 
-losses = losses_of(trained(SPECS[kind], Path("work"), on_step=on_step, group=group))
+trunk = Path("trunk") if SPECS[kind].shared_trunk else None
+losses = losses_of(trained(SPECS[kind], Path("work", kind), on_step=on_step, group=group, trunk=trunk))
 print(json.dumps([steps[0], *losses]))
 """
 
@@ -51,7 +53,18 @@ SHORT = LADDER.replace("[8, 12]", "[16, 20]")
 """With few steps: in each of them processes wait for each other, which is slow where others have their cores."""
 
 
-SPECS = {"dense": rung_spec(train_steps=20), "sparse": mixture_spec(train_steps=12)}
+def on_trunk(steps: int) -> RunSpec:
+    """A run that shares its steps before the decay with others, without warm-up."""
+    optimizer = rung_spec().optimizer.model_copy(update={"warmup_fraction": 0.0})
+    return rung_spec(train_steps=steps, optimizer=optimizer, shared_trunk=True)
+
+
+SPECS = {
+    "dense": rung_spec(train_steps=20),
+    "sparse": mixture_spec(train_steps=12),
+    "short": on_trunk(6),
+    "long": on_trunk(12),
+}
 """The mixture's router is balanced on whole batches, which lie on two devices."""
 
 
@@ -107,6 +120,16 @@ def test_after_one_was_killed_both_go_on_from_their_checkpoint(tmp_path: Path) -
     assert [status for status, _ in went_on] == [0, 0]
     assert all(seen[0] > 1 for _, seen in went_on)
     assert [seen[1:] for _, seen in went_on] == [undisturbed[1:]] * 2
+
+
+def test_two_processes_continue_the_trunk_of_a_shorter_run(tmp_path: Path) -> None:
+    """Each has written its part of the state; the losses are those of two processes that train all steps."""
+    alone = together(tmp_path / "alone", "long")
+    together(tmp_path / "both", "short")
+    continued = together(tmp_path / "both", "long")
+    first = SPECS["short"].steps_before_decay + 1
+    assert [(status, losses[0]) for status, losses in continued] == [(0, first)] * 2
+    assert [losses[1:] for _, losses in continued] == [losses[1:] for _, losses in alone]
 
 
 @pytest.mark.nightly
