@@ -133,8 +133,9 @@ def _plans(file: LadderFile, recipe: Recipe) -> list[RungPlan]:
 
 def _with_trunks(plans: Sequence[RungPlan]) -> list[RungPlan]:
     """Return the plans, those of each width with one trunk; `RecipeError` if a budget has too few steps in its batches."""
-    widths = {plan.shape.hidden_dim: [each for each in plans if each.shape == plan.shape] for plan in plans}
-    return [plan for alike in widths.values() for plan in with_trunk_of(alike)]
+    widths = sorted({plan.shape.hidden_dim for plan in plans})
+    alike = ([plan for plan in plans if plan.shape.hidden_dim == width] for width in widths)
+    return [plan for each in alike for plan in with_trunk_of(each)]
 
 
 def _refuse_one_run_twice(plans: list[RungPlan]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
@@ -284,14 +282,12 @@ class RunSpec(Part):
         return dump_canonical(self.model_dump(mode="json"))
 
 
-def next_shorter(specs: Sequence[RunSpec]) -> dict[str, RunSpec]:
-    """Return, by digest, the run of these whose trunk each run with a shared trunk continues; the shortest has none."""
-    found, by_trunk = dict[str, RunSpec](), defaultdict[str, list[RunSpec]](list)
-    for spec in sorted((each for each in specs if each.shared_trunk), key=lambda spec: spec.train_steps):
-        by_trunk[spec.trunk_digest].append(spec)
-    for alike in by_trunk.values():
-        found |= {longer.digest: shorter for shorter, longer in itertools.pairwise(alike)}
-    return found
+def by_trunk(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+    """Return the runs that share a trunk together, shortest first, and each other run alone, in order of the first of each."""
+    found = dict[str, list[RunSpec]]()
+    for spec in specs:
+        found.setdefault(spec.trunk_digest if spec.shared_trunk else spec.digest, []).append(spec)
+    return [sorted(alike, key=lambda spec: spec.train_steps) for alike in found.values()]
 
 
 def read_spec(raw: bytes, *, name: str) -> RunSpec:

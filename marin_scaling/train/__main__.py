@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +31,7 @@ from marin_scaling.files import claim, read_own_bytes, replace_file
 from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, trunk_dir, weights_dir, work_dir
-from marin_scaling.run.spec import RunSpec, next_shorter, read_spec
+from marin_scaling.run.spec import RunSpec, by_trunk, read_spec
 from marin_scaling.run.store import History, RunRecord, add_run, end_of_run, is_finished, is_moment, read_run, run_folder
 from marin_scaling.train.compiled_programs import compiling_once, in_turns
 from marin_scaling.train.environment import ALONE, ProcessGroup
@@ -73,9 +73,7 @@ def main() -> int:
             _train_together(spec, place, events=events, group=group)
         sys.exit(0)  # after the other processes of the group
     try:
-        return (
-            0 if all([_train_with_longer(spec, place, events=events, specs=specs) for spec in _beginnings(specs, place)]) else 1
-        )
+        return 0 if _train_in_turns(specs, place, events=events) else 1
     except Interrupted:
         return 128 + signal.SIGTERM
 
@@ -112,21 +110,19 @@ def _die_with(launcher: int) -> None:
     os._exit(1)
 
 
-def _beginnings(specs: Sequence[RunSpec], place: Workplace) -> Iterator[RunSpec]:
-    """Yield the runs that continue no other of these, in turns with the processes that compile."""
-    shorter = next_shorter(specs)
-    return in_turns([spec for spec in specs if spec.digest not in shorter], compiled_dir(place))
+def _train_in_turns(specs: Sequence[RunSpec], place: Workplace, *, events: EventWriter) -> bool:
+    """Train runs in turns with the processes that compile; return False if one failed.
 
-
-def _train_with_longer(spec: RunSpec, place: Workplace, *, events: EventWriter, specs: Sequence[RunSpec]) -> bool:
-    """Train a run, and after it those that continue its trunk one after the other; return False if one failed.
-
-    They are left to the process that trains the run.
+    The runs of a trunk follow each other in the process that trains the shortest, even after one failed.
     """
-    went_well = _train_if_free(spec, place, events=events, waits=len(specs) == 1)
-    longer = [each for each in specs if next_shorter(specs).get(each.digest) == spec]
-    if longer and (not went_well or is_finished(place.runs_dir, spec)):
-        went_well = _train_with_longer(longer[0], place, events=events, specs=specs) and went_well
+    shortest = {alike[0].digest: alike for alike in by_trunk(specs)}
+    went_well = True
+    for first in in_turns([alike[0] for alike in shortest.values()], compiled_dir(place)):
+        for spec in shortest[first.digest]:
+            is_done = _train_if_free(spec, place, events=events, waits=len(specs) == 1)
+            went_well &= is_done
+            if is_done and not is_finished(place.runs_dir, spec):
+                break  # another process trains it, and then the longer ones
     return went_well
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import signal
@@ -19,7 +20,7 @@ from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.files import claim, replace_file, require_writable
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.paths import Workplace, spec_path, work_dir
-from marin_scaling.run.spec import RunSpec, next_shorter
+from marin_scaling.run.spec import RunSpec, by_trunk
 from marin_scaling.run.store import is_finished
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
@@ -126,7 +127,7 @@ def train_runs(
         attempts = [spec for spec in pending if spec.directory_name not in failures]
         if not attempts:
             raise _failed(failures, specs, workplace)
-        free = _without_waiting(attempts, [spec for spec in attempts if others.train(spec)])
+        free = others.leave(attempts)
         for event in pool(free, workplace) if free else ():
             stepping.see(event)
             on_event(event)
@@ -140,21 +141,16 @@ def train_runs(
     return TrainingTime(wall_seconds=time.monotonic() - clock, stepping_seconds=stepping.seconds)
 
 
-def _without_waiting(specs: Sequence[RunSpec], theirs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Return the runs that others do not train, and that continue no run of theirs."""
-    shorter, waiting = next_shorter(specs), {spec.digest for spec in theirs}
-    for spec in sorted(specs, key=lambda spec: spec.train_steps):
-        if spec.digest in shorter and shorter[spec.digest].digest in waiting:
-            waiting.add(spec.digest)
-    return [spec for spec in specs if spec.digest not in waiting]
-
-
 class _Others:
     """State of runs in other processes, here and on machines that share runs; reports each wait once."""
 
     def __init__(self, workplace: Workplace, on_event: Callable[[WorkerEvent], None]) -> None:
         self._place, self._on_event = workplace, on_event
         self._reported: set[str] = set()
+
+    def leave(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
+        """Return the runs that other processes do not train, and that continue no run of theirs."""
+        return [spec for alike in by_trunk(specs) for spec in itertools.takewhile(lambda each: not self.train(each), alike)]
 
     def train(self, spec: RunSpec) -> bool:
         """Return True if another process trains the run, or if that cannot be determined."""
@@ -218,8 +214,7 @@ class _SteppingTime:
 
 def _unfinished(specs: Sequence[RunSpec], workplace: Workplace) -> list[RunSpec]:
     pending = [spec for spec in specs if not is_finished(workplace.runs_dir, spec)]
-    longest = {spec.trunk_digest: spec.flops for spec in sorted(pending, key=lambda spec: spec.flops) if spec.shared_trunk}
-    return sorted(pending, key=lambda spec: -longest.get(spec.trunk_digest, spec.flops))
+    return [spec for alike in sorted(by_trunk(pending), key=lambda alike: -alike[-1].flops) for spec in alike]
 
 
 def _lay_out(specs: Sequence[RunSpec], corpus: TokenCorpus, workplace: Workplace) -> None:

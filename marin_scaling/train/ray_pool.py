@@ -21,7 +21,7 @@ from marin_scaling.files import claim, make_private, replace_file
 from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.config import PerRun, TpuSlice
 from marin_scaling.run.paths import Workplace, spec_path
-from marin_scaling.run.spec import RunSpec, next_shorter
+from marin_scaling.run.spec import RunSpec, by_trunk
 from marin_scaling.train.environment import ProcessGroup
 from marin_scaling.train.launcher import Pool, how_it_ended, shared_memory, worker_command
 from marin_scaling.train.progress import WorkerEvent, parse_event
@@ -344,8 +344,8 @@ class _Runs:
 
     def _next(self) -> RunSpec | None:
         """Return the first run that continues no other that waits or is trained; None if all do."""
-        shorter = next_shorter([*self.waiting, *(group.spec for group in self.groups)])
-        return next((spec for spec in self.waiting if spec.digest not in shorter), None)
+        first = [alike[0] for alike in by_trunk([*self.waiting, *(group.spec for group in self.groups)])]
+        return next((spec for spec in first if spec in self.waiting), None)
 
     def wait(self) -> Sequence[Any]:
         """Return the tasks that ended, after all did or some time has passed."""

@@ -85,8 +85,8 @@ class TrainableLadder(LoadedLadder):
                 train_with_progress(specs, corpus=corpus, label=label, pool=pool, storage=storage, keep_weights=keep_weights)
         except TimeIsUp:
             return replace(trained, stopped=True)
-        for spec in planned.specs:
-            if spec.shared_trunk and all(is_finished(planned.runs_dir.parent, each) for each in planned.specs):
+        if file.shared_trunk and all(is_finished(planned.runs_dir.parent, spec) for spec in planned.specs):
+            for spec in planned.specs:
                 shutil.rmtree(trunk_dir(spec, workplace()), ignore_errors=True)
         return replace(trained, diverged=tuple(_diverged(specs, planned.runs_dir.parent)))
 

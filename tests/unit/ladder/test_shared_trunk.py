@@ -11,7 +11,7 @@ from run_factory import record_of, rung_spec
 from marin_scaling.ladder.config import LadderFile
 from marin_scaling.ladder.plan import Ladder, ladder_document, plan_findings, plan_ladder
 from marin_scaling.recipe.base import fraction_of_steps
-from marin_scaling.run.spec import next_shorter
+from marin_scaling.run.spec import by_trunk
 from marin_scaling.run.store import Trunk, record_matches
 
 
@@ -77,14 +77,13 @@ def test_a_fraction_of_steps_gives_these_steps_rounded_down(steps: int, share: f
     assert int(fraction_of_steps(part, steps) * steps) == part
 
 
-def test_each_run_continues_the_next_shorter_one_with_its_rates_data_and_seed() -> None:
+def test_runs_of_one_seed_rates_and_data_share_a_trunk_in_order_of_length() -> None:
     def spec(steps: int, **changes: Any) -> Any:
         optimizer = rung_spec().optimizer.model_copy(update={"warmup_fraction": fraction_of_steps(3, steps)})
         return rung_spec(train_steps=steps, optimizer=optimizer, shared_trunk=True, **changes)
 
     short, middle, long, other, alone = spec(40), spec(80), spec(160), spec(60, seed=1), rung_spec(train_steps=50)
-    found = next_shorter([long, alone, short, other, middle])
-    assert found == {middle.digest: short, long.digest: middle}
+    assert by_trunk([long, alone, short, other, middle]) == [[short, middle, long], [alone], [other]]
 
 
 def test_a_record_that_took_steps_of_the_decay_from_another_run_does_not_match() -> None:
