@@ -64,7 +64,14 @@ class PlannedLadder:
 
     def other_runs(self) -> list[Finding]:
         """Warn of recorded rungs that the ladder file does not make: it was changed, or the text."""
-        return _other_runs(self.specs, self.runs_dir)
+        known = {spec.digest for spec in self.specs}
+        others = [spec for spec in _recorded_rungs(self.runs_dir) if spec.digest not in known]
+        if not others:
+            return []
+        others.sort(key=lambda spec: (spec.budget_flops, spec.model.hidden_dim))
+        names = joined(dict.fromkeys(spec.rung_name for spec in others), most=3)
+        told = f"{counted(len(others), 'recorded run')} ({names}) with other settings or text than the file's rungs"
+        return [warning("other-runs", str(self.runs_dir), f"{told}, which are trained anew; fits use both")]
 
 
 _MOST_PADDING = 128  # a model may have so many more tokens in its vocabulary than the tokenizer, for efficiency on hardware
@@ -91,9 +98,10 @@ def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
     name = ladder.file.name
     specs = [run_spec(ladder.file, rung.plan, ladder=name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
     recorded = {} if ladder.file.data.order else _recorded_orders(RUNS_DIR / name)
-    shared = {"shared_trunk": True} if ladder.file.shared_trunk else {}
+    shared_trunk = ladder.file.shared_trunk
     return [
-        spec.model_copy(update={"data_order_seed": recorded.get(spec.seed, spec.data_order_seed), **shared}) for spec in specs
+        spec.model_copy(update={"data_order_seed": recorded.get(spec.seed, spec.data_order_seed), "shared_trunk": shared_trunk})
+        for spec in specs
     ]
 
 
@@ -112,20 +120,6 @@ def _recorded_rungs(ladder_dir: Path) -> Iterator[RunSpec]:
         spec = read_spec(read_bytes(path), name=str(path))
         if spec.role == "rung":
             yield spec
-
-
-def _other_runs(specs: Sequence[RunSpec], ladder_dir: Path) -> list[Finding]:
-    known = {spec.digest for spec in specs}
-    others = [spec for spec in _recorded_rungs(ladder_dir) if spec.digest not in known]
-    if not others:
-        return []
-    others.sort(key=lambda spec: (spec.budget_flops, spec.model.hidden_dim))
-    names = joined(dict.fromkeys(spec.rung_name for spec in others), most=3)
-    counts = counted(len(others), "recorded run")
-    message = (
-        f"{counts} ({names}) with other settings or text than the ladder file's rungs, which are trained anew; fits use both"
-    )
-    return [warning("other-runs", str(ladder_dir), message)]
 
 
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
@@ -412,10 +406,17 @@ def chosen(specs: Sequence[RunSpec], only: Sequence[str]) -> list[RunSpec]:
     return _chosen(specs, only, place=lambda spec: (spec.budget_flops, spec.model.hidden_dim))
 
 
+def as_list(only: Sequence[str]) -> Sequence[str]:
+    """Return the budgets in `only`; `UsageError` for a text, whose letters Python would take for budgets."""
+    if isinstance(only, str):
+        raise UsageError(f"only is the text {only!r}; it must be a list of budgets.", fix=f"Write only=[{only!r}].")
+    return only
+
+
 def _chosen(runs: Sequence[T], only: Sequence[str], *, place: Callable[[T], tuple[float, int]]) -> list[T]:
     """Return the runs whose `place`, budget and width, is in `only`."""
     wanted: list[T] = []
-    for text in only:
+    for text in as_list(only):
         budget, _, width = text.partition("/")
         flops = parse_flops(budget)
         of_it = [run for run in runs if place(run)[0] == flops and width in ("", str(place(run)[1]))]

@@ -27,7 +27,7 @@ from marin_scaling.ladder.fit_check import changed_settings, mesh_product, milde
 from marin_scaling.ladder.plan import expected_target
 from marin_scaling.printable import wrapped
 from marin_scaling.run.paths import Workplace
-from marin_scaling.run.plan import LoadedLadder, spec_on_data
+from marin_scaling.run.plan import LoadedLadder, as_list, spec_on_data
 from marin_scaling.run.spec import DataSpec, RunSpec
 from marin_scaling.train.environment import package_versions
 from marin_scaling.units import counted, format_bytes, format_duration, format_flops
@@ -91,8 +91,7 @@ def described_slice(name: str, *, mesh: Mesh = ONE_AXIS) -> DescribedSlice:
             "are even, because a host has 2x2 chips.",
             fix=f"Name the kind of chip and the chips in each direction, such as v5p:2x2x4. Kinds, with one host: {smallest}.",
         )
-    kind = f"{chip.kind}:{topology}"
-    return DescribedSlice(name=kind, chip=chip, chips=math.prod(sides), mesh=mesh)
+    return DescribedSlice(name=f"{chip.kind}:{topology}", chip=chip, chips=math.prod(sides), mesh=mesh)
 
 
 def _is_of_whole_hosts(sides: Sequence[int]) -> bool:
@@ -235,10 +234,8 @@ def compile_for(
 
     `UsageError` for an unknown slice or a batch that its devices cannot share; `MissingExtra` without the extra `tpu`.
     """
-    if isinstance(only, str):
-        raise UsageError(f"only is the text {only!r}; it must be a list of budgets.", fix=f"Write only=[{only!r}].")
     wanted = described_slice(name, mesh=ladder.ladder.file.hardware.per_run.mesh)
-    shapes = _shapes(ladder, only)
+    shapes = _shapes(ladder, as_list(only))
     _require_even(shapes, wanted)
     reports = _reports([spec for spec, _, _ in shapes], wanted, place=place, on_message=on_message)
     found = [_compiled_shape(*shape, wanted, report) for shape, report in zip(shapes, reports, strict=True)]

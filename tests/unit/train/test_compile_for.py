@@ -132,6 +132,8 @@ def test_a_mesh_that_does_not_match_slice_and_model_is_refused_at_once(folder: P
 def test_runs_to_compile_are_a_list(folder: Path) -> None:
     with pytest.raises(UsageError, match="target"):
         load_ladder(folder / "tiny.yaml").compile_for("v5p:2x2x1", only="target")
+    with pytest.raises(UsageError, match="1e10"):
+        load_ladder(folder / "tiny.yaml").plan("1e10")
 
 
 @pytest.mark.parametrize(("seconds", "cell"), [(0.0123, "12.3 ms"), (9.9, "9.9 s"), (210.0, "3 min 30 s"), (None, "-")])
