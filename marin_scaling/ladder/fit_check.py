@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from marin_scaling.recipe.model_shape import ModelShape
 
 ESTIMATE_EXCEEDS = 3.0
-"""Factor by which the estimate may exceed what a program needs; 2.2 was the most for dense programs compiled for a TPU v5p."""
+"""Factor by which the estimate may exceed what a program needs. Of programs compiled for TPUs 1.7 was the most (lab book,
+2026-11-28)."""
 USABLE_MEMORY = 0.9
 """Share of a chip's memory for a training step; the rest is for program, runtime and fragmentation."""
 BYTES_PER_PARAM = 28
@@ -39,8 +40,8 @@ def training_memory_bytes(
     `overwrites`: as on accelerators, the state after a step takes the memory of that before it, and the loss holds no logits.
 
     Several devices share the batch, parameters and optimizer state as `mesh` says. On accelerators each then also holds whole
-    weights of embedding, head and one layer, with their float32 gradients if a batch is processed in parts. Steps compiled for
-    TPU slices need up to a tenth more or less (`benchmarks/compiled_shapes.py`).
+    weights of embedding, head and one layer, with their float32 gradients if a batch is processed in parts. For ten steps that
+    were compiled for TPUs the estimate is 7 % too low to 13 % too high (lab book, 2026-11-28); GPUs were not compared.
 
     Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
     attention, 2 per head and position; and 2 per word of a block of the vocabulary. With recomputation it is hidden_dim per
@@ -59,7 +60,7 @@ def training_memory_bytes(
     parts = mesh.over(devices)
     part = -(-plan.batch_size // parts.batch_parts)
     at_once = min(part, compute.sequences_at_a_time or part)
-    kept = _bytes_per_token(plan.shape, compute, model=parts.model) - (_bytes_of_loss(plan.shape) if overwrites else 0)
+    kept = _bytes_per_token(plan.shape, compute, model=parts.model) + (0 if overwrites else _bytes_of_loss(plan.shape))
     per_param = _bytes_per_param(compute, in_parts=at_once < part) - (STATE_BYTES_PER_PARAM if overwrites else 0)
     whole = _whole_weights(plan.shape, compute, in_parts=at_once < part) / parts.model if overwrites and devices > 1 else 0.0
     return float(per_param * _params_on_each(plan.shape, parts) + whole + at_once * plan.shape.seq_len * kept)
@@ -79,12 +80,13 @@ def _params_on_each(shape: ModelShape, parts: Mesh) -> float:
 
 
 def _bytes_per_token(shape: ModelShape, compute: Compute, *, model: int) -> float:
-    """Return the bytes stored per token for the backward pass, with `model` parts of heads and MLPs."""
+    """Return the bytes stored per token for the backward pass of layers, with `model` parts of heads and MLPs."""
     number = _FLOAT if compute.precision == "float32" else _HALF
-    return number * _kept_of_layers(shape, compute, model=model) + _bytes_of_loss(shape)
+    return number * _kept_of_layers(shape, compute, model=model)
 
 
 def _bytes_of_loss(shape: ModelShape) -> int:
+    """Return the bytes of logits per token."""
     return _FLOAT * _PER_VOCABULARY * min(shape.vocab_size, _VOCABULARY_BLOCK)  # float32 at any precision
 
 
@@ -142,7 +144,7 @@ def uneven_sizes(plan: RungPlan, mesh: Mesh, *, devices: int) -> Iterator[tuple[
         if size % count:
             yield Uneven(code, words, f"{count} devices" if mesh == ONE_AXIS else f"{count} parts ({axes})"), size
     if parts.expert > 1 and not shape.router_outputs:
-        yield Uneven("mesh", "{} experts of a dense model", f"{parts.expert} parts (expert)"), 0
+        yield Uneven("mesh", "a dense model, with {} experts,", f"{parts.expert} parts (expert)"), 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +298,8 @@ def roofline(plan: RungPlan, compute: Compute, hardware: Hardware) -> Roofline |
     pieces = -(-part // (compute.sequences_at_a_time or part))
     state = training_memory_bytes(plan, compute, devices=devices, mesh=mesh)
     weights = pieces * _PASSES * _FLOAT * _params_on_each(plan.shape, parts)
-    moved = state + weights + _PASSES * part * plan.shape.seq_len * _bytes_per_token(plan.shape, compute, model=parts.model)
+    kept = _bytes_per_token(plan.shape, compute, model=parts.model) + _bytes_of_loss(plan.shape)
+    moved = state + weights + _PASSES * part * plan.shape.seq_len * kept
     counted_flops = plan.flops / plan.train_steps * part / plan.batch_size / parts.model
     computing = counted_flops / chip.peak_flops_per_second
     again = _WITH_FORWARD_AGAIN if compute.recompute else 1.0

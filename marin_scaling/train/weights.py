@@ -313,7 +313,7 @@ def _tensors_in(folder: Path) -> dict[str, Any]:
     index = folder / INDEX_NAME
     files = {TENSORS_NAME}
     if index.is_file():
-        files = set(json.loads(read_bytes(index))["weight_map"].values())
+        files = {Path(file).name for file in json.loads(read_bytes(index))["weight_map"].values()}  # none outside the folder
     return {name: array for file in sorted(files) for name, array in load_state_dict(folder / file).items()}
 
 
