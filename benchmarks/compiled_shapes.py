@@ -37,6 +37,7 @@ SHAPES = (
     ("grug-moe-v16", 3e18, 512, "v5p:2x2x1"),
     ("grug-moe-v16", 1e20, 1024, "v5p:2x2x1"),
     ("grug-moe-v16", 1e21, 2048, "v5p:2x2x4"),
+    ("grug-moe-v16", 1e23, 5120, "v5p:2x4x4"),
     ("grug-moe-v16", 1e23, 5120, "v5p:4x4x4"),
     ("grug-moe-v16", 1e23, 5120, "v5p:4x4x8"),
 )

@@ -37,7 +37,6 @@ from marin_scaling.train.optimizer import scheduled_rates
 from marin_scaling.train.train import training_batches
 
 WIDTHS = (8, 16, 24, 32, 48, 64, 96, 128)
-WIDTHS_OF_OTHERS = (16, 32, 64, 128)
 STEPS, UNCOUNTED = 150, 30
 BATCH_TOKENS = 16 * 128
 LAST_LOSSES: list[float] = []
@@ -94,15 +93,13 @@ def main() -> None:
         spec = spec_of(width, corpus)
         with tempfile.TemporaryDirectory() as folder:
             ours = _median_milliseconds(our_steps(spec, corpus, Path(folder) / "ours"))
-            others = [""] * 4
-            if width in WIDTHS_OF_OTHERS:
-                found = [
-                    _median_milliseconds(levanters_steps(spec, corpus, Path(folder) / "theirs")),
-                    train_lm_milliseconds(spec, corpus, Path(folder) / "emitted"),
-                    plain_milliseconds(spec, corpus),
-                ]
-                losses = " / ".join(f"{loss:.3f}" for loss in LAST_LOSSES[-4:])
-                others = [*(f"{other:.1f} ({ours / other:.2f}x)" for other in found), losses]
+            found = [
+                _median_milliseconds(levanters_steps(spec, corpus, Path(folder) / "theirs")),
+                train_lm_milliseconds(spec, corpus, Path(folder) / "emitted"),
+                plain_milliseconds(spec, corpus),
+            ]
+            losses = " / ".join(f"{loss:.3f}" for loss in LAST_LOSSES[-4:])
+            others = [*(f"{other:.1f} ({ours / other:.2f}x)" for other in found), losses]
         rate = spec.flops / spec.train_steps / ours * 1000
         rows.append([width, f"{spec.model.shape().params_total:,}", f"{ours:.1f}", *others, f"{rate / 1e9:.1f}"])
     publish(

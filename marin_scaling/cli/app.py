@@ -7,7 +7,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
-from marin_scaling.cli import experiment, fit, ladder, preregister, registry, runs, site, speedrun, verify
+from marin_scaling.cli import fit, ladder, preregister, publish, registry, runs, speedrun, verify
 
 PLAN, FIT, REGISTER, PUBLISH = "Plan and train", "Fit and forecast", "Preregister and verify", "Publish"
 
@@ -79,6 +79,6 @@ app.command("check", rich_help_panel=REGISTER)(verify.check)
 app.command("outcome", rich_help_panel=REGISTER)(verify.outcome)
 app.command("review", rich_help_panel=REGISTER)(verify.review)
 app.add_typer(registry.registry_app, name="registry", rich_help_panel=REGISTER)
-app.add_typer(site.site_app, name="site", rich_help_panel=PUBLISH)
+app.add_typer(publish.site_app, name="site", rich_help_panel=PUBLISH)
 app.add_typer(speedrun.speedrun_app, name="speedrun", rich_help_panel=PUBLISH)
-app.add_typer(experiment.experiment_app, name="experiment", rich_help_panel=PUBLISH)
+app.add_typer(publish.experiment_app, name="experiment", rich_help_panel=PUBLISH)

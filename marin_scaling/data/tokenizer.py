@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -160,6 +161,9 @@ def _loaded(name: str) -> Any:
     from levanter.tokenizers import HfMarinTokenizer
     from levanter.tokenizers import load_tokenizer as load
 
+    logging.getLogger("huggingface_hub").setLevel(
+        logging.ERROR
+    )  # each try without a network is a line; the error names the cause
     if not os.path.isdir(name) or os.path.exists(os.path.join(name, "tokenizer.json")):
         try:
             return load(name)

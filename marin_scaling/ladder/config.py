@@ -305,9 +305,9 @@ class Hardware(Part):
     runs_at_a_time: Annotated[int, Field(gt=0)] | Literal["cores"] = "cores"
     """Training processes; `cores` is one per core or, if runs use GPUs, as many as the GPUs allow."""
     sustained_flops_per_second: float | None = Field(default=None, ge=1)
-    """Sustained FLOP/s of all processes together; only for the estimate of time."""
+    """Sustained FLOP/s of all processes together; only for the estimate of time, until the ladder has recorded runs."""
     cost_per_hour: float | None = Field(default=None, gt=0)
-    """Cost of an hour, in any currency; only for the estimate of cost, which needs sustained_flops_per_second."""
+    """Cost of an hour of all the hardware, in any currency; only for the estimate of cost."""
 
     storage: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+$")
     """Address where machines share runs (finished ones, checkpoints, tokens): `gs://BUCKET/FOLDER`, `s3://…`, or `file:///…`
@@ -354,8 +354,8 @@ class Hardware(Part):
 
     @model_validator(mode="after")
     def _time_before_cost(self) -> Hardware:
-        if self.cost_per_hour is not None and self.sustained_flops_per_second is None:
-            raise ValueError("cost_per_hour needs sustained_flops_per_second")
+        if self.cost_per_hour is not None and self.sustained_flops_per_second is None and self.chip is None:
+            raise ValueError("cost_per_hour needs sustained_flops_per_second, accelerator or per_run.tpu_slice, for the hours")
         return self
 
 

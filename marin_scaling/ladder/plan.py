@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import LadderFileError, RecipeError
 from marin_scaling.findings import Finding, Severity, warning
 from marin_scaling.ladder.config import ONE_AXIS, Compute, LadderFile, PerRun, RungsAtBudget
 from marin_scaling.ladder.fit_check import (
-    Roofline,
     Uneven,
     check_fit,
     mesh_product,
-    roofline,
     training_memory_bytes,
     uneven_sizes,
 )
+from marin_scaling.ladder.speed import RecordedRun, RunTime, Speed, speed_of
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import Recipe, RungPlan, with_trunk_of
@@ -43,13 +43,36 @@ class Ladder:
 
     file: LadderFile
     rungs: tuple[Rung, ...]
+    recorded: tuple[RecordedRun, ...] = ()
+    """Speeds of the ladder's recorded runs, of any settings."""
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per rung: budget, width, layers, params, active params, tokens, batch size, steps, FLOPs and seed."""
+        """One row per rung: budget, width, layers, params, active params, tokens, batch size, steps, FLOPs and seed.
+
+        Also seconds, MFU and cost, as far as the speed is known, and `recorded`.
+        """
         import pandas as pd
 
-        return pd.DataFrame([_row(rung) | self.shared_cost(rung) for rung in self.rungs])
+        return pd.DataFrame([_row(rung) | self.shared_cost(rung) | self._times(rung) for rung in self.rungs])
+
+    @property
+    def speed(self) -> Speed:
+        """Speed of the file's hardware, from recorded runs if there are any."""
+        return speed_of(self.file, self.recorded)
+
+    def time_of(self, rung: Rung) -> RunTime | None:
+        """Return the time, MFU and cost of the steps that a rung trains itself; None if no speed is known."""
+        whole = self.speed.time_of(rung.plan)
+        return whole and whole.part(self.own_part(rung))
+
+    def is_recorded(self, rung: Rung) -> bool:
+        """Return True if a run with the rung's name, seed and FLOPs is recorded."""
+        return (rung.plan.rung_name, rung.seed, rung.plan.flops) in {run.rung for run in self.recorded}
+
+    def _times(self, rung: Rung) -> dict[str, Any]:
+        known = self.time_of(rung)
+        return {} if known is None else known.document | {"recorded": self.is_recorded(rung)}
 
     @property
     def total_flops(self) -> float:
@@ -332,7 +355,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-_HOUR = 3600.0
+_HOUR = 3600
 _OFF = 0.01
 """Relative difference of a rung's FLOPs from its budget above which the table has a column for it."""
 
@@ -342,37 +365,45 @@ def ladder_table(ladder: Ladder) -> str:
 
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per active parameter (D/N), batch size in sequences,
     steps and matrix learning rate. A mixture of experts adds its active parameters. With speed and cost of the hardware in
-    the file, the columns also have the time and cost of the run on all of it.
+    the file, the columns also have the time and cost of the run on all of it. Accelerators give a lower bound and an MFU.
+    Columns that do not fit a terminal are left out, first the MFU, then the learning rate.
     """
     rows = [_cells(rung, ladder) for rung in ladder.rungs]
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
+    for name in ("max. MFU", "MFU", "lr"):
+        if sum(columns.values()) + len(columns) > TABLE_WIDTH + 1:
+            columns.pop(name, None)
     gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
-    lines = [gap.join(f"{row[name]:>{width}}" for name, width in columns.items()) for row in ({n: n for n in columns}, *rows)]
+    lines = [gap.join(f"{row[name]:>{width}}" for name, width in columns.items()) for row in ({n: n for n in rows[0]}, *rows)]
     return "\n".join([*lines, "", *map(wrapped, _totals(ladder)), *(wrapped(each.line) for each in plan_findings(ladder))])
 
 
 def ladder_document(ladder: Ladder) -> dict[str, Any]:
     """Return the rungs, totals and warnings of a ladder as JSON."""
-    file, target = ladder.file, ladder.file.target.budget_flops
+    file, plan = ladder.file, expected_target(ladder)
+    of_target, left = ladder.speed.time_of(plan, alone=True), _left(ladder)
     return {
         "name": file.name,
         "recipe": file.recipe,
-        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | _own_cost(rung, ladder) for rung in ladder.rungs],
-        "total": {"flops": ladder.total_flops, **_numbers(ladder.total_flops, file)},
+        "rungs": [_document(rung.plan, file) | _of_rung(rung, ladder) for rung in ladder.rungs],
+        "total": {
+            "flops": ladder.total_flops,
+            **(_total(ladder, ladder.rungs) or {}),
+            **({"seconds_left": left, "ends_at": _end(left).isoformat(timespec="minutes")} if left is not None else {}),
+        },
         "target": {
-            "budget_flops": target,
+            "budget_flops": file.target.budget_flops,
             "extrapolation": ladder.extrapolation,
-            **_numbers(target, file),
-            **({"expected": _document(expected_target(ladder), file)} if file.hardware.chip else {}),
+            "expected": _document(plan, file) | ({} if of_target is None else of_target.document),
         },
         "findings": [vars(finding) for finding in plan_findings(ladder)],
     }
 
 
-def _own_cost(rung: Rung, ladder: Ladder) -> dict[str, float]:
-    """Return FLOPs, time and cost of the steps that a rung trains itself, if the ladder shares trunks."""
-    own = ladder.shared_cost(rung)
-    return own | _numbers(own["own_flops"], ladder.file) if own else {}
+def _of_rung(rung: Rung, ladder: Ladder) -> dict[str, Any]:
+    known = ladder.time_of(rung)
+    found = {"seed": rung.seed, "recorded": ladder.is_recorded(rung), **ladder.shared_cost(rung)}
+    return found | ({} if known is None else known.document)
 
 
 def _document(plan: RungPlan, file: LadderFile) -> dict[str, Any]:
@@ -388,13 +419,7 @@ def _document(plan: RungPlan, file: LadderFile) -> dict[str, Any]:
         "learning_rate": plan.hyperparameters.learning_rate,
         "flops": plan.flops,
         "memory_bytes": _memory(plan, file),
-        **_numbers(plan.flops, file),
-        **({"seconds_at_least": least.seconds, "mfu_at_most": least.mfu} if (least := _roofline(plan, file)) else {}),
     }
-
-
-def _roofline(plan: RungPlan, file: LadderFile) -> Roofline | None:
-    return roofline(plan, file.compute, file.hardware)
 
 
 def _cells(rung: Rung, ladder: Ladder) -> dict[str, str]:
@@ -414,7 +439,7 @@ def _cells(rung: Rung, ladder: Ladder) -> dict[str, str]:
         "steps": str(plan.train_steps),
         "lr": f"{plan.hyperparameters.learning_rate:.4f}",
         **({"off by": f"{plan.flops / plan.budget_flops - 1:+.1%}"} if is_off else {}),
-        **_time_and_cost(ladder.own_flops(rung), ladder.file),
+        **(known.cells if (known := ladder.time_of(rung)) else {}),
     }
 
 
@@ -423,18 +448,27 @@ def _memory(plan: RungPlan, file: LadderFile) -> float:
     return training_memory_bytes(plan, file.compute, devices=per_run.devices, mesh=per_run.mesh, overwrites=is_accelerator)
 
 
-def _numbers(flops: float, file: LadderFile) -> dict[str, float]:
-    """Return time and cost of a run on all of the hardware, as far as the file has speed and price."""
-    rate, price = file.hardware.sustained_flops_per_second, file.hardware.cost_per_hour
-    if rate is None:
-        return {}
-    return {"seconds": flops / rate, **({} if price is None else {"cost": flops / rate / _HOUR * price})}
+def _total(ladder: Ladder, rungs: Iterable[Rung]) -> dict[str, float] | None:
+    """Return seconds and cost of these rungs, with the names of bounds if they are; None if no speed is known."""
+    times = [known.document for rung in rungs if (known := ladder.time_of(rung))]
+    names = [name for name in (times[0] if times else {}) if name.startswith(("seconds", "cost"))]
+    return {name: sum(each[name] for each in times) for name in names} or None
 
 
-def _time_and_cost(flops: float, file: LadderFile) -> dict[str, str]:
-    found = _numbers(flops, file)
-    cost = {"cost": f"{found['cost']:,.2f}"} if "cost" in found else {}
-    return {"time": format_duration(found["seconds"]), **cost} if found else {}
+def _left(ladder: Ladder) -> float | None:
+    """Return the seconds until the rungs without a record have trained, at the speed of those that have one; else None.
+
+    The longest of them takes its own time, however many train side by side.
+    """
+    speed, left = ladder.speed, [rung for rung in ladder.rungs if not ladder.is_recorded(rung)]
+    if not speed.recorded:
+        return None
+    times = [known.part(ladder.own_part(rung)).seconds for rung in left if (known := speed.time_of(rung.plan, alone=True))]
+    return max([sum(times) / speed.at_a_time, *times])
+
+
+def _end(seconds_left: float) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=seconds_left)
 
 
 def _totals(ladder: Ladder) -> list[str]:
@@ -448,18 +482,52 @@ def _totals(ladder: Ladder) -> list[str]:
     ]
     if file.shared_trunk:
         lines.append(_about_trunks(ladder))
-    if (chip := file.hardware.chip) is not None:
-        lines += _on_chips(ladder, chip.kind)
-    rungs_cost, target_cost = _time_and_cost(ladder.total_flops, file), _time_and_cost(target, file)
-    if "time" in rungs_cost:
-        rate = format_flops(file.hardware.sustained_flops_per_second or 0.0)
-        lines.append(
-            f"At {rate} FLOP/s: {rungs_cost['time']} of training steps for the rungs, {target_cost['time']} for the target."
+    if file.hardware.chip is not None:
+        lines.append(_on_chips(ladder))
+    return [*lines, *_times(ladder)]
+
+
+def _times(ladder: Ladder) -> Iterator[str]:
+    """Yield the time and cost of rungs and target, as far as the speed is known."""
+    speed, plan, target = ladder.speed, expected_target(ladder), ladder.file.target.budget_flops
+    found, of_rungs = speed.time_of(plan, alone=True), _total(ladder, ladder.rungs)
+    if found is None or of_rungs is None:
+        return
+    seconds, *cost = of_rungs.values()
+    per_run, price = ladder.file.hardware.per_run, ladder.file.hardware.cost_per_hour
+    least = "at least " if found.basis == "peak" else ""
+    if found.basis == "recorded":
+        yield _as_recorded(ladder, target_seconds=found.seconds)
+    elif found.basis == "file":
+        rate = format_flops(ladder.file.hardware.sustained_flops_per_second or 0.0)
+        found = replace(found, seconds=found.seconds * target / plan.flops)
+        yield (
+            f"At {rate} FLOP/s: {format_duration(seconds)} of training steps for the rungs, "
+            f"{format_duration(found.seconds)} for the target."
         )
-    if "cost" in rungs_cost:
-        price = file.hardware.cost_per_hour
-        lines.append(f"At {price:g} an hour: {rungs_cost['cost']} for the rungs, {target_cost['cost']} for the target.")
-    return lines
+    elif (chip := ladder.file.hardware.chip) is not None:
+        yield (
+            f"On {per_run.devices} {chip.kind} at peak speed and memory bandwidth: at least {format_duration(seconds)} for the "
+            f"rungs one by one, {format_duration(found.seconds)} for the target (MFU at most {found.mfu:.0%})."
+        )
+    if price is not None and cost:
+        of_target = found.seconds / _HOUR * price
+        yield f"At {price:g} an hour: {least}{cost[0]:,.2f} for the rungs, {of_target:,.2f} for the target."
+
+
+def _as_recorded(ladder: Ladder, *, target_seconds: float) -> str:
+    speed, rungs, left = ladder.speed, ladder.rungs, _left(ladder) or 0.0
+    missing = sum(not ladder.is_recorded(rung) for rung in rungs)
+    low, high = map(format_flops, speed.recorded_range())
+    mfu = [known.mfu for rung in rungs if (known := speed.time_of(rung.plan)) and known.mfu is not None]
+    reached = f" (MFU {min(mfu):.0%} to {max(mfu):.0%})" if mfu else ""
+    until = "no rung is left"
+    if missing:
+        until = f"{format_duration(left)} left for {counted(missing, 'rung')}, until {_end(left):%Y-%m-%d %H:%M} UTC"
+    return (
+        f"At the speed of {counted(len(speed.recorded), 'recorded run')}, {low} to {high} FLOP/s each{reached}, "
+        f"{speed.at_a_time:.1f} at a time: {until}; {format_duration(target_seconds)} for the target."
+    )
 
 
 def _about_trunks(ladder: Ladder) -> str:
@@ -470,22 +538,15 @@ def _about_trunks(ladder: Ladder) -> str:
     )
 
 
-def _on_chips(ladder: Ladder, kind: str) -> Iterator[str]:
-    """Yield the target's size and memory, and the least time of rungs and target on their accelerators."""
+def _on_chips(ladder: Ladder) -> str:
+    """Return a sentence about the target's size and memory."""
     file, plan = ladder.file, expected_target(ladder)
     shape = plan.shape
-    yield (
+    return (
         f"Target, at the usual size of its budget: width {shape.hidden_dim}, {shape.num_layers} layers, "
         f"{format_count(shape.params_total)} parameters, {format_count(plan.trained_tokens)} tokens, batch {plan.batch_size}, "
         f"{plan.train_steps} steps, {format_bytes(_memory(plan, file))} on {_devices_words(file.hardware.per_run)}."
     )
-    own = [least.seconds * ladder.own_part(rung) for rung in ladder.rungs if (least := _roofline(rung.plan, file))]
-    if least := _roofline(plan, file):
-        yield (
-            f"On {file.hardware.per_run.devices} {kind} at peak speed and memory bandwidth: at least "
-            f"{format_duration(sum(own))} for the rungs one by one, "
-            f"{format_duration(least.seconds)} for the target (MFU at most {least.mfu:.0%})."
-        )
 
 
 def _devices_words(per_run: PerRun) -> str:

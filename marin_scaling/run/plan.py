@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
-from marin_scaling.errors import DataError, RecipeError, UsageError
+from marin_scaling.errors import DataError, MarinScalingError, RecipeError, UsageError
 from marin_scaling.files import read_bytes
 from marin_scaling.findings import Finding, warning
 from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, plan_ladder
+from marin_scaling.ladder.speed import RecordedRun
 from marin_scaling.printable import joined
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe
@@ -35,7 +36,7 @@ from marin_scaling.run.spec import (
     TokenizerSpec,
     read_spec,
 )
-from marin_scaling.run.store import run_folders
+from marin_scaling.run.store import RunRecord, as_moment, read_run, run_folders
 from marin_scaling.units import counted, format_count, format_flops, parse_flops
 
 if TYPE_CHECKING:
@@ -120,6 +121,31 @@ def _recorded_rungs(ladder_dir: Path) -> Iterator[RunSpec]:
         spec = read_spec(read_bytes(path), name=str(path))
         if spec.role == "rung":
             yield spec
+
+
+def _recorded_speeds(ladder_dir: Path) -> tuple[RecordedRun, ...]:
+    """Return the speed of each recorded rung that one process trained; a damaged record is left to those who use its loss."""
+    found = []
+    for folder in run_folders(ladder_dir):
+        with contextlib.suppress(MarinScalingError, OSError):
+            run = read_run(folder)
+            if run.spec.role == "rung" and not run.record.was_interrupted:
+                found.append(_speed(run.spec, run.record))
+    return tuple(found)
+
+
+def _speed(spec: RunSpec, record: RunRecord) -> RecordedRun:
+    shared = record.trunk.steps / spec.train_steps if record.trunk else 0.0
+    return RecordedRun(
+        rung=(spec.rung_name, spec.seed, spec.flops),
+        active_params=record.params_active,
+        flops=record.flops * (1 - shared),
+        step_seconds=record.step_seconds,
+        wall_seconds=record.wall_seconds,
+        ended=as_moment(record.finished_at).timestamp(),
+        device_kind=record.hardware.device_kind,
+        device_count=record.hardware.device_count,
+    )
 
 
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
@@ -305,10 +331,10 @@ class LoadedLadder:
     def plan(self, only: Sequence[str] = ()) -> Ladder:
         """Return the rungs, all or those of the budgets in `only` (BUDGET or BUDGET/WIDTH). Reads no data.
 
-        `plan().frame` has one row per rung with its size, tokens and FLOPs.
+        `plan().frame` has one row per rung with its size, tokens and FLOPs, and times at the speed of recorded runs.
         """
         rungs = _chosen(self.ladder.rungs, only, place=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))
-        return replace(self.ladder, rungs=tuple(rungs))
+        return replace(self.ladder, rungs=tuple(rungs), recorded=_recorded_speeds(RUNS_DIR / self.ladder.file.name))
 
     def bind(self) -> PlannedLadder:
         """Read and tokenize the ladder's data; `DataError` if the rungs cannot be trained on them."""

@@ -144,6 +144,12 @@ class RunRecord(Part):
             raise ValueError(f"it ended at {self.finished_at}, before it began at {self.started_at}")
         return self
 
+    @property
+    def was_interrupted(self) -> bool:
+        """True if earlier processes trained part of the run, whose seconds the record lacks."""
+        seconds = (as_moment(self.finished_at) - as_moment(self.started_at)).total_seconds()
+        return seconds > self.wall_seconds + 2  # both times are whole seconds
+
     def to_bytes(self) -> bytes:
         """Return the content of `record.json`."""
         return dump_canonical(self.model_dump(mode="json"))

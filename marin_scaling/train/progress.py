@@ -75,8 +75,8 @@ class RunProgress:
         self._console = console
         self._steps = {name: spec.train_steps if spec in finished else 0 for name, spec in self._specs.items()}
         self._finished = len(finished)
-        self._flops_before = self._done_flops()
         self._began = time.monotonic()
+        self._first_steps: tuple[float, float] | None = None
         self._bars = Progress(
             TextColumn("{task.description:<23}", markup=False),
             BarColumn(bar_width=18),
@@ -88,7 +88,7 @@ class RunProgress:
         )
         total = sum(spec.flops for spec in specs)
         self._total = self._bars.add_task(label, total=total, state="")
-        self._bars.update(self._total, completed=self._flops_before)
+        self._bars.update(self._total, completed=self._done_flops())
         self._rows: dict[str, TaskID] = {}
         self._is_compiling = False
 
@@ -149,13 +149,13 @@ class RunProgress:
         return sum(spec.flops * self._steps[run] / spec.train_steps for run, spec in self._specs.items())
 
     def _remaining(self) -> str:
-        """Return the time left at the speed of this session, or its duration after the last run."""
-        seconds, done = time.monotonic() - self._began, self._done_flops()
+        """Return the time left at the speed since the first compiled steps, or the duration after the last run."""
+        now, done = time.monotonic(), self._done_flops()
         total = sum(spec.flops for spec in self._specs.values())
         if done >= total:
-            return f"done in {format_duration(seconds)}"
-        here = done - self._flops_before
-        return f"{format_duration(seconds * (total - done) / here)} left" if here > 0 else ""
+            return f"done in {format_duration(now - self._began)}"
+        began, before = self._first_steps = self._first_steps or (now, done)
+        return f"{format_duration((now - began) * (total - done) / (done - before))} left" if done > before else ""
 
 
 def _name(spec: RunSpec) -> str:

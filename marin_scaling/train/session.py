@@ -24,7 +24,16 @@ from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
 from marin_scaling.run.curves import losses_so_far
-from marin_scaling.run.paths import STARTED_NAME, WORK_ROOT, Workplace, known_specs, trunk_dir, work_dir, workplace
+from marin_scaling.run.paths import (
+    STARTED_NAME,
+    WORK_ROOT,
+    Workplace,
+    hide_from_git,
+    known_specs,
+    trunk_dir,
+    work_dir,
+    workplace,
+)
 from marin_scaling.run.plan import LoadedLadder
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
@@ -77,7 +86,7 @@ class TrainableLadder(LoadedLadder):
         pool = pool_of(on, file.hardware, runs=len(self.ladder.rungs), max_parallel=max_parallel)
         planned = self.bind()
         specs, storage = plans.chosen(planned.specs, only), file.hardware.storage
-        on_message("\n".join([ladder_table(self.ladder), *(finding.line for finding in planned.findings())]))
+        on_message("\n".join([ladder_table(self.plan()), *(finding.line for finding in planned.findings())]))
         trained = Trained(specs=specs, runs_dir=planned.runs_dir)
         label, corpus = f"ladder {file.name}", planned.corpus
         try:
@@ -287,6 +296,7 @@ def train_with_progress(
     place = at or replace(synced_paths(specs, storage=storage), keep_weights=keep_weights)
     for ladder in {spec.ladder for spec in specs}:
         require_no_link(place.runs_dir / ladder)
+    hide_from_git(place.work_root)
     pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already; skipped.")

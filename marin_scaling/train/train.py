@@ -51,6 +51,7 @@ from marin_scaling.train.step import (
     language_model_loss,
     parameter_count,
 )
+from marin_scaling.units import format_duration
 
 _EVALUATION_BATCH_WINDOWS = 64
 _STEPS_PER_QUESTION = 8
@@ -72,6 +73,8 @@ class TrainingResult:
     step_seconds: float
     params_total: int
     trunk: Trunk | None
+    idle_seconds: float
+    """Seconds, at most, in which the devices had nothing to compute because the next batch was not read yet."""
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -133,6 +136,8 @@ def train(
         try:
             with prefetched(training_batches(spec, corpus.train, first_step=step.steps_done, trainer=trainer)) as batches:
                 is_finite = _train_to_the_end(step, batches, observer)
+            if observer.idle_seconds > _IDLE_SHARE * observer.step_seconds > 0:
+                on_note(_about_slow_data(observer))
             model = step.state().model
             bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
         except BaseException:
@@ -149,6 +154,7 @@ def train(
         step_seconds=observer.step_seconds,
         params_total=parameter_count(model),
         trunk=begun_at(spec, work_dir=work_dir),
+        idle_seconds=observer.idle_seconds,
     )
 
 
@@ -158,7 +164,7 @@ def _train_to_the_end(step: CompiledStep, batches: Iterator[Any], observer: _Obs
     The loss of a step is read after the next one has begun, so that the device does not wait for this process.
     """
     begun: Any = None  # loss of the step that the device computes
-    for tokens in batches:
+    while (tokens := observer.next_batch(batches, begun)) is not None:
         ended, begun = begun, step.advance(tokens)
         if ended is not None and not observer.see(ended):
             return False
@@ -168,6 +174,18 @@ def _train_to_the_end(step: CompiledStep, batches: Iterator[Any], observer: _Obs
             begun = None
             observer.save(step.steps_done - 1, tokens)
     return begun is None or observer.see(begun)
+
+
+_IDLE_SHARE = 0.1
+"""Share of the steps' time above which a run notes that its data are slow."""
+
+
+def _about_slow_data(observer: _Observer) -> str:
+    seconds, share = observer.idle_seconds, observer.idle_seconds / observer.step_seconds
+    return (
+        f"up to {format_duration(seconds)}, {share:.0%} of the steps' time, the device waited for batches. "
+        "Keep the data on a faster disk, or train fewer runs at a time."
+    )
 
 
 def training_batches(spec: RunSpec, train: Tokens, *, first_step: int, trainer: Trainer | None = None) -> Iterator[Any]:
@@ -243,7 +261,7 @@ class _Observer:
         trackers: Sequence[Tracker],
         is_to_end: Callable[[], bool],
     ) -> None:
-        self.step_seconds = 0.0
+        self.step_seconds = self.idle_seconds = 0.0
         self._is_to_end, self._ends, self._is_due = is_to_end, False, False
         self._curve, self._saver, self._on_step, self._trackers = curve, saver, on_step, trackers
         self._last: float | None = None
@@ -253,6 +271,14 @@ class _Observer:
     def keep_trunk_after(self, steps: int, keep: Callable[[], None]) -> None:
         """Call `keep` once so many steps are done."""
         self._trunk_steps, self._keep_trunk = steps, keep
+
+    def next_batch(self, batches: Iterator[Any], begun: Any) -> Any | None:
+        """Return the next batch, None after the last; a wait counts as idle if the device ended the step `begun` before it."""
+        asked = time.perf_counter()
+        tokens = next(batches, None)
+        if begun is not None and begun.is_ready():
+            self.idle_seconds += time.perf_counter() - asked
+        return tokens
 
     def see(self, loss: Any) -> bool:
         """Wait for the loss of a step, and process it; return True if it is finite."""
