@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import LadderFileError, RecipeError
@@ -56,7 +57,7 @@ class Ladder:
 
         return pd.DataFrame([_row(rung) | self.shared_cost(rung) | self._times(rung) for rung in self.rungs])
 
-    @property
+    @cached_property
     def speed(self) -> Speed:
         """Speed of the file's hardware, from recorded runs if there are any."""
         return speed_of(self.file, self.recorded)
@@ -68,7 +69,11 @@ class Ladder:
 
     def is_recorded(self, rung: Rung) -> bool:
         """Return True if a run with the rung's name, seed and FLOPs is recorded."""
-        return (rung.plan.rung_name, rung.seed, rung.plan.flops) in {run.rung for run in self.recorded}
+        return (rung.plan.rung_name, rung.seed, rung.plan.flops) in self._recorded_rungs
+
+    @cached_property
+    def _recorded_rungs(self) -> set[tuple[str, int, float]]:
+        return {run.rung for run in self.recorded}
 
     def _times(self, rung: Rung) -> dict[str, Any]:
         known = self.time_of(rung)

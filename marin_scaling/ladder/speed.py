@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any, Literal
 
@@ -88,7 +89,7 @@ class Speed:
     recorded: tuple[RecordedRun, ...] = ()
     """Recorded runs on the hardware of the file."""
 
-    @property
+    @cached_property
     def at_a_time(self) -> float:
         """Runs that trained side by side on average: their seconds over those in which any of them trained.
 

@@ -31,13 +31,14 @@ from marin_scaling.run.paths import (
     hide_from_git,
     known_specs,
     trunk_dir,
+    weights_dir,
     work_dir,
     workplace,
 )
 from marin_scaling.run.plan import LoadedLadder
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
-from marin_scaling.units import format_duration, format_flops, parse_duration
+from marin_scaling.units import counted, format_duration, format_flops, parse_duration
 
 if TYPE_CHECKING:
     from marin_scaling.data.corpus import TokenCorpus
@@ -300,8 +301,10 @@ def train_with_progress(
     pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already; skipped.")
-        if keep_weights:
-            print(f"warning: skipped runs keep weights only if these are in {WORK_ROOT / 'weights'} already.")
+        ended = (spec for spec in specs if spec not in pending)
+        lost = [spec for spec in ended if not weights_dir(spec.directory_name, place).exists()]
+        if keep_weights and lost:
+            print(f"warning: the weights of {counted(len(lost), 'skipped run')} are not in {WORK_ROOT / 'weights'}.")
     finished = [spec for spec in specs if spec not in pending]
     with RunProgress(specs, finished=finished, label=label, console=Console(file=terminal_below(sys.stdout))) as progress:
         return train_runs(

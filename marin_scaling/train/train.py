@@ -74,7 +74,7 @@ class TrainingResult:
     params_total: int
     trunk: Trunk | None
     idle_seconds: float
-    """Seconds, at most, in which the devices had nothing to compute because the next batch was not read yet."""
+    """Seconds in which the devices had nothing to compute because the next batch was not read yet."""
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -158,7 +158,7 @@ def train(
     )
 
 
-def _train_to_the_end(step: CompiledStep, batches: Iterator[Any], observer: _Observer) -> bool:
+def _train_to_the_end(step: CompiledStep, batches: BackgroundIterator[Any], observer: _Observer) -> bool:
     """Train to the last step; stop and return False if the loss is not finite.
 
     The loss of a step is read after the next one has begun, so that the device does not wait for this process.
@@ -176,6 +176,7 @@ def _train_to_the_end(step: CompiledStep, batches: Iterator[Any], observer: _Obs
     return begun is None or observer.see(begun)
 
 
+_SECONDS_OF_A_LOOK = 0.001
 _IDLE_SHARE = 0.1
 """Share of the steps' time above which a run notes that its data are slow."""
 
@@ -183,7 +184,7 @@ _IDLE_SHARE = 0.1
 def _about_slow_data(observer: _Observer) -> str:
     seconds, share = observer.idle_seconds, observer.idle_seconds / observer.step_seconds
     return (
-        f"up to {format_duration(seconds)}, {share:.0%} of the steps' time, the device waited for batches. "
+        f"{format_duration(seconds)}, {share:.0%} of the steps' time, the device waited for batches. "
         "Keep the data on a faster disk, or train fewer runs at a time."
     )
 
@@ -272,11 +273,13 @@ class _Observer:
         """Call `keep` once so many steps are done."""
         self._trunk_steps, self._keep_trunk = steps, keep
 
-    def next_batch(self, batches: Iterator[Any], begun: Any) -> Any | None:
-        """Return the next batch, None after the last; a wait counts as idle if the device ended the step `begun` before it."""
+    def next_batch(self, batches: BackgroundIterator[Any], begun: Any) -> Any | None:
+        """Return the next batch, None after the last; the wait for it counts as idle once the device ended the step `begun`."""
+        while begun is not None and not batches.qsize() and not begun.is_ready():
+            time.sleep(_SECONDS_OF_A_LOOK)
         asked = time.perf_counter()
         tokens = next(batches, None)
-        if begun is not None and begun.is_ready():
+        if begun is not None:
             self.idle_seconds += time.perf_counter() - asked
         return tokens
 
