@@ -150,7 +150,8 @@ def advise(
 def emit(ladder_path: Path = _LADDER, only: list[str] = _ONLY) -> None:
     """Write Levanter configurations and token caches of rungs.
 
-    Levanter's own train_lm trains from these files.
+    Levanter's own train_lm trains from these files. With --only target, the target is written, at the size that recipe show
+    takes for its budget. Its run counts as an outside run: see preregister --table.
 
     Example: marin-scale emit ladders/quickstart.yaml
     """

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+TARGET = "target"
+"""Name of the target in `--only`, where a command has it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rung:
     """One planned run and its seed."""

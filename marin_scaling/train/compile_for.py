@@ -24,7 +24,7 @@ from marin_scaling.files import read_own_bytes
 from marin_scaling.findings import Finding, error
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.ladder.fit_check import changed_settings, mesh_product, milder, training_memory_bytes, uneven_sizes
-from marin_scaling.ladder.plan import expected_target
+from marin_scaling.ladder.plan import TARGET, expected_target
 from marin_scaling.printable import wrapped
 from marin_scaling.run.paths import Workplace
 from marin_scaling.run.plan import LoadedLadder, as_list, spec_on_data
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from marin_scaling.ladder.config import Compute
     from marin_scaling.recipe.base import RungPlan
 
-TARGET = "target"
-"""Name of the target among the runs to compile."""
 _DIRECTIONS = {"v4": 3, "v5p": 3, "tpu7x": 3, "v5e": 2, "v6e": 2}
 """Directions in which the chips of a slice are connected."""
 _TOPOLOGY = re.compile(r"[1-9]\d{0,2}(x[1-9]\d{0,2}){1,2}")

@@ -43,7 +43,8 @@ def file_name(spec: RunSpec) -> str:
 
 def tokens_folder(spec: RunSpec) -> str:
     """Return the folder of the tokens next to the file; runs with the same seed and sequence length share it."""
-    return f"tokens/seed-{spec.seed}-windows-of-{spec.model.seq_len}"
+    order = f"seed-{spec.seed}" if spec.role == "rung" else "target"
+    return f"tokens/{order}-windows-of-{spec.model.seq_len}"
 
 
 def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float], mesh: Mesh) -> bytes:
@@ -111,7 +112,7 @@ def _mesh(mesh: Mesh) -> dict[str, Any]:
 def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
     name = file_name(spec)
     paragraphs = [
-        f"Ladder {spec.ladder}, recipe {spec.recipe}: the rung of {format_flops(spec.budget_flops)} FLOPs at width "
+        f"Ladder {spec.ladder}, recipe {spec.recipe}: the {spec.role} of {format_flops(spec.budget_flops)} FLOPs at width "
         f"{spec.model.hidden_dim}, seed {spec.seed}; {format_count(spec.trained_tokens)} tokens.",
         f"SHA-256 of its spec: {spec.digest}",
         f"For marin-levanter {version('marin-levanter')}. In the folder of this file:",

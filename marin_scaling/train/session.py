@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from marin_scaling.errors import ClusterError, DataError, UsageError, missing_extra
+from marin_scaling.ladder.plan import TARGET, expected_target
 from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
@@ -125,6 +126,7 @@ class TrainableLadder(LoadedLadder):
     def emit(self, *, only: Sequence[str] = ()) -> Emitted:
         """Write a configuration of each rung and its tokens for Levanter's `train_lm` into `emitted/NAME/`.
 
+        `only=["target"]` writes the target, at the size that `recipe show` takes for its budget, into `emitted/NAME-target/`.
         `UsageError` for a mixture of experts, which `train_lm` does not support; `StorageError` if other files exist.
         """
         if any(isinstance(rung.plan.shape, MoeShape) for rung in self.ladder.rungs):
@@ -136,8 +138,13 @@ class TrainableLadder(LoadedLadder):
         require_training(for_what="writing files for Levanter")
         from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
 
-        planned = self.bind()
-        specs, folder = plans.chosen(planned.specs, only), _EMITTED / self.ladder.file.name
+        planned, folder = self.bind(), _EMITTED / self.ladder.file.name
+        if list(plans.as_list(only)) == [TARGET]:
+            specs = [plans.target_spec(self.ladder.file, expected_target(self.ladder), corpus=planned.corpus)]
+            folder = folder.with_name(f"{folder.name}-{TARGET}")
+            plans.require_data(specs[0], corpus=planned.corpus)
+        else:
+            specs = plans.chosen(planned.specs, only)
         mesh = self.ladder.file.hardware.per_run.mesh
         is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder, mesh=mesh)
         return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=f"{COMMAND} {file_name(specs[0])}")

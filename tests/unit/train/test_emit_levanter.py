@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
@@ -198,6 +199,28 @@ def test_the_comments_say_what_a_nat_is_in_bits_per_byte(case: tuple[RunSpec, To
         key = "eval/loss" if len(found.validation) == 1 else f"eval/{name}/loss"
         factor = text.partition(f"{key} times ")[2].split()[0].rstrip(".,")
         assert float(factor) == pytest.approx(1 / np.log(2) / mean_bytes)
+
+
+def test_the_target_is_emitted_with_tokens_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its own order, which differs from that of a rung with the same seed, and at the size that the plan names."""
+    from marin_scaling.ladder.plan import expected_target
+    from marin_scaling.train.session import load_ladder
+
+    monkeypatch.chdir(tmp_path)
+    rungs = "rungs: [{budget_flops: 1e10, hidden_dims: [8, 12]}]\n"
+    Path("tiny.yaml").write_text(f"name: tiny\nrecipe: quickstart\n{rungs}target: {{budget_flops: 4e10, seed: 0}}\n")
+    ladder = load_ladder("tiny.yaml")
+    made = ladder.emit(only=["target"])
+    (written,) = made.folder.glob("*.yaml")
+    document, plan = yaml.safe_load(written.read_text()), expected_target(ladder.ladder)
+    assert made.folder == Path("emitted/tiny-target")
+    assert (document["model"]["hidden_dim"], document["trainer"]["num_train_steps"]) == (
+        plan.shape.hidden_dim,
+        plan.train_steps,
+    )
+    tokens = made.folder / document["data"]["cache_dir"]
+    assert tokens.name.startswith("target-")
+    assert (tokens / "train").is_dir()
 
 
 def test_a_folder_with_the_same_files_is_left_as_it_is(tmp_path: Path) -> None:
