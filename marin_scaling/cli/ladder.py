@@ -122,10 +122,11 @@ def status(ladder_path: Path = _LADDER) -> None:
     """
     from marin_scaling.train.session import load_ladder, status_text
 
-    states, why_only_begun = load_ladder(ladder_path).status()
+    loaded = load_ladder(ladder_path)
+    states, why_only_begun = loaded.status()
     if why_only_begun:
         typer.echo(f"warning: only started runs are shown: {why_only_begun}")
-    typer.echo(status_text(states))
+    typer.echo(status_text(states, time_left=loaded.time_left(states)))
 
 
 _RUNS = typer.Argument(metavar="LADDER.yaml|TABLE", help="Ladder file with trained runs, or table of runs.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -41,6 +41,11 @@ class Rung:
     plan: RungPlan
     seed: int
 
+    @property
+    def key(self) -> tuple[str, int, float]:
+        """Name, seed and FLOPs, which records of the run have."""
+        return self.plan.rung_name, self.seed, self.plan.flops
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
@@ -73,7 +78,7 @@ class Ladder:
 
     def is_recorded(self, rung: Rung) -> bool:
         """Return True if a run with the rung's name, seed and FLOPs is recorded."""
-        return (rung.plan.rung_name, rung.seed, rung.plan.flops) in self._recorded_rungs
+        return rung.key in self._recorded_rungs
 
     @cached_property
     def _recorded_rungs(self) -> set[tuple[str, int, float]]:
@@ -390,7 +395,7 @@ def ladder_table(ladder: Ladder) -> str:
 def ladder_document(ladder: Ladder) -> dict[str, Any]:
     """Return the rungs, totals and warnings of a ladder as JSON."""
     file, plan = ladder.file, expected_target(ladder)
-    of_target, left = ladder.speed.time_of(plan, alone=True), _left(ladder)
+    of_target, left = ladder.speed.time_of(plan, alone=True), seconds_left(ladder)
     return {
         "name": file.name,
         "recipe": file.recipe,
@@ -464,15 +469,20 @@ def _total(ladder: Ladder, rungs: Iterable[Rung]) -> dict[str, float] | None:
     return {name: sum(each[name] for each in times) for name in names} or None
 
 
-def _left(ladder: Ladder) -> float | None:
+def seconds_left(ladder: Ladder, *, done: Mapping[tuple[str, int, float], float] | None = None) -> float | None:
     """Return the seconds until the rungs without a record have trained, at the speed of those that have one; else None.
 
-    The longest of them takes its own time, however many train side by side.
+    `done` has the shares of their steps that begun rungs trained, by name, seed and FLOPs. The longest rung takes its own
+    time, however many train side by side.
     """
-    speed, left = ladder.speed, [rung for rung in ladder.rungs if not ladder.is_recorded(rung)]
+    speed, shares = ladder.speed, done or {}
     if not speed.recorded:
         return None
-    times = [known.part(ladder.own_part(rung)).seconds for rung in left if (known := speed.time_of(rung.plan, alone=True))]
+    times = [
+        known.seconds * ladder.own_part(rung) * (1 - shares.get(rung.key, 0.0))
+        for rung in ladder.rungs
+        if not ladder.is_recorded(rung) and (known := speed.time_of(rung.plan, alone=True))
+    ]
     return max([sum(times) / speed.at_a_time, *times])
 
 
@@ -525,7 +535,7 @@ def _times(ladder: Ladder) -> Iterator[str]:
 
 
 def _as_recorded(ladder: Ladder, *, target_seconds: float) -> str:
-    speed, rungs, left = ladder.speed, ladder.rungs, _left(ladder) or 0.0
+    speed, rungs, left = ladder.speed, ladder.rungs, seconds_left(ladder) or 0.0
     missing = sum(not ladder.is_recorded(rung) for rung in rungs)
     low, high = map(format_flops, speed.recorded_range())
     mfu = [known.mfu for rung in rungs if (known := speed.time_of(rung.plan)) and known.mfu is not None]

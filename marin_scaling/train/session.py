@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from marin_scaling.errors import ClusterError, DataError, UsageError, missing_extra
-from marin_scaling.ladder.plan import TARGET, expected_target
+from marin_scaling.ladder.plan import TARGET, expected_target, seconds_left
 from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
@@ -122,6 +122,11 @@ class TrainableLadder(LoadedLadder):
             specs, why = begun_specs(self.ladder.file.name, workplace()), error.what
         place = synced_paths(specs, storage=self.ladder.file.hardware.storage)
         return [run_state(spec, place) for spec in specs], why
+
+    def time_left(self, states: Sequence[RunState]) -> float | None:
+        """Return the seconds until all rungs are trained, at the speed of recorded ones; None if none is recorded."""
+        done = {(run.spec.rung_name, run.spec.seed, run.spec.flops): run.steps / run.spec.train_steps for run in states}
+        return seconds_left(self.plan(), done=done)
 
     def emit(self, *, only: Sequence[str] = ()) -> Emitted:
         """Write a configuration of each rung and its tokens for Levanter's `train_lm` into `emitted/NAME/`.
@@ -345,7 +350,6 @@ class RunState:
     state: Literal["finished", "diverged", "training", "stopped", "waiting"]
     steps: int = 0
     loss: float | None = None
-    wall_seconds: float = 0.0
 
 
 def run_state(spec: RunSpec, workplace: Workplace) -> RunState:
@@ -371,7 +375,7 @@ def _ended(spec: RunSpec, run: StoredRun) -> RunState:
     """Return the state of a recorded run; a diverged one ended at the step where it diverged."""
     record = run.record
     steps = len(run.history().rows) if record.status == "diverged" else spec.train_steps
-    return RunState(spec=spec, state=record.status, steps=steps, loss=record.loss, wall_seconds=record.wall_seconds)
+    return RunState(spec=spec, state=record.status, steps=steps, loss=record.loss)
 
 
 def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
@@ -380,11 +384,11 @@ def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
     return sorted(begun, key=lambda spec: (spec.role == "target", spec.flops))
 
 
-def status_text(states: Sequence[RunState]) -> str:
-    """Format one line per run, and the remaining time."""
+def status_text(states: Sequence[RunState], *, time_left: float | None = None) -> str:
+    """Format one line per run, and the seconds left, if they are known."""
     if not states:
         return "No run was begun."
-    return "\n".join([_HEAD, *map(_row, states), "", *_summary(states)])
+    return "\n".join([_HEAD, *map(_row, states), "", *_summary(states, time_left)])
 
 
 def _row(run: RunState) -> str:
@@ -395,15 +399,12 @@ def _row(run: RunState) -> str:
     return f"{format_flops(spec.budget_flops):>8} {spec.model.hidden_dim:>6} {run.state:<9} {steps:>15}  {loss}".rstrip()
 
 
-def _summary(states: Sequence[RunState]) -> list[str]:
+def _summary(states: Sequence[RunState], time_left: float | None) -> list[str]:
     ended = [run for run in states if run.state in ("finished", "diverged")]
     training = sum(run.state == "training" for run in states)
     total = sum(run.spec.flops for run in states)
     done = sum(run.spec.flops * (1.0 if run in ended else run.steps / run.spec.train_steps) for run in states)
-    at_a_time = max(training, 1)
     lines = [f"{len(ended)} of {len(states)} runs are recorded, {training} in training; {done / total:.0%} of the FLOPs done."]
-    seconds = sum(run.wall_seconds for run in ended)
-    if seconds and done < total:
-        left = (total - done) * seconds / sum(run.spec.flops for run in ended) / at_a_time
-        lines.append(f"About {format_duration(left)} left at the speed of recorded runs, {at_a_time} at a time.")
+    if time_left:
+        lines.append(f"About {format_duration(time_left)} left at the speed of recorded runs.")
     return lines

@@ -136,7 +136,7 @@ def train(
         try:
             with prefetched(training_batches(spec, corpus.train, first_step=step.steps_done, trainer=trainer)) as batches:
                 is_finite = _train_to_the_end(step, batches, observer)
-            if observer.idle_seconds > _IDLE_SHARE * observer.step_seconds > 0:
+            if observer.idle_seconds > max(_IDLE_SHARE * observer.step_seconds, _SHORT_WAIT):
                 on_note(_about_slow_data(observer))
             model = step.state().model
             bits_per_byte = _evaluate(trainer, model, spec=spec, corpus=corpus) if is_finite else {}
@@ -177,6 +177,8 @@ def _train_to_the_end(step: CompiledStep, batches: BackgroundIterator[Any], obse
 
 
 _SECONDS_OF_A_LOOK = 0.001
+_SHORT_WAIT = 2.0
+"""Seconds of waiting that no run notes."""
 _IDLE_SHARE = 0.1
 """Share of the steps' time above which a run notes that its data are slow."""
 

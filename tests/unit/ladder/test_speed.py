@@ -11,7 +11,7 @@ from run_factory import record_of, rung_spec
 
 from marin_scaling.accelerators import ACCELERATORS
 from marin_scaling.ladder.config import LadderFile
-from marin_scaling.ladder.plan import Ladder, ladder_document, ladder_table, plan_ladder
+from marin_scaling.ladder.plan import Ladder, ladder_document, ladder_table, plan_ladder, seconds_left
 from marin_scaling.ladder.speed import RecordedRun, overlap, speed_of
 from marin_scaling.run.plan import load_ladder
 from marin_scaling.run.store import History, add_run
@@ -130,6 +130,14 @@ def test_a_ladder_under_way_has_the_time_left_and_its_end() -> None:
     ends = datetime.fromisoformat(document["total"]["ends_at"])
     assert ends - before == pytest.approx(timedelta(seconds=left), abs=timedelta(minutes=2))
     assert "left for 4 rungs" in " ".join(ladder_table(ladder).split())
+
+
+def test_steps_that_begun_rungs_trained_are_not_left() -> None:
+    """Half of the last rung's steps are done."""
+    ladder = planned({})
+    ladder = replace(ladder, recorded=tuple(recorded_as(ladder, 0, 1, 2, 3, 4)))
+    whole = seconds_left(ladder)
+    assert seconds_left(ladder, done={ladder.rungs[5].key: 0.5}) == pytest.approx(whole / 2)
 
 
 def test_the_end_is_not_before_that_of_the_longest_rung() -> None:

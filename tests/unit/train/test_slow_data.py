@@ -11,7 +11,7 @@ from run_factory import corpus, rung_spec
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-PAUSE, STEPS = 0.3, 12
+PAUSE, STEPS = 0.3, 24
 
 
 class SlowTokens:
@@ -29,7 +29,7 @@ class SlowTokens:
 
 
 def train(work_dir: Path, *, is_slow: bool) -> tuple[Any, list[str]]:
-    """Result of a run of twelve steps, and its notes."""
+    """Result of a run, and its notes."""
     from marin_scaling.train.train import train
 
     text = corpus()
