@@ -19,7 +19,7 @@ from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.files import claim, replace_file, require_writable
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.paths import Workplace, spec_path, work_dir
+from marin_scaling.run.paths import Workplace, hide_from_git, spec_path, work_dir
 from marin_scaling.run.spec import RunSpec, by_trunk
 from marin_scaling.run.store import is_finished
 from marin_scaling.train.environment import ALONE, ProcessGroup
@@ -121,6 +121,7 @@ def train_runs(
     pending = _unfinished(specs, workplace)
     if pending:
         _lay_out(pending, corpus, workplace)
+        hide_from_git(workplace.work_root)
     failures: dict[str, WorkerEvent] = {}
     others = _Others(workplace, on_event)
     while pending:

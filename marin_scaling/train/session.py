@@ -29,7 +29,6 @@ from marin_scaling.run.paths import (
     STARTED_NAME,
     WORK_ROOT,
     Workplace,
-    hide_from_git,
     known_specs,
     trunk_dir,
     weights_dir,
@@ -309,7 +308,6 @@ def train_with_progress(
     place = at or replace(synced_paths(specs, storage=storage), keep_weights=keep_weights)
     for ladder in {spec.ladder for spec in specs}:
         require_no_link(place.runs_dir / ladder)
-    hide_from_git(place.work_root)
     pending = [spec for spec in specs if not is_finished(place.runs_dir, spec)]
     if len(pending) < len(specs):
         print(f"{len(specs) - len(pending)} of {len(specs)} runs are finished already; skipped.")
