@@ -352,12 +352,6 @@ class Hardware(Part):
             raise ValueError("processes of one run need a common file system; leave out storage")
         return self
 
-    @model_validator(mode="after")
-    def _time_before_cost(self) -> Hardware:
-        if self.cost_per_hour is not None and self.sustained_flops_per_second is None and self.chip is None:
-            raise ValueError("cost_per_hour needs sustained_flops_per_second, accelerator or per_run.tpu_slice, for the hours")
-        return self
-
 
 class WeightsAndBiases(Part):
     """Mirror loss curves to Weights & Biases (the extra `wandb`), in addition to `history.json`.

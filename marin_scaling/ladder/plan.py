@@ -403,7 +403,7 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
         "total": {
             "flops": ladder.total_flops,
             **(_total(ladder, ladder.rungs) or {}),
-            **({"seconds_left": left, "ends_at": _end(left).isoformat(timespec="minutes")} if left is not None else {}),
+            **(_remaining(left, file.hardware.cost_per_hour) if left is not None else {}),
         },
         "target": {
             "budget_flops": file.target.budget_flops,
@@ -486,8 +486,13 @@ def seconds_left(ladder: Ladder, *, done: Mapping[tuple[str, int, float], float]
     return max([sum(times) / speed.at_a_time, *times])
 
 
+def _remaining(left: float, price: float | None) -> dict[str, Any]:
+    cost = {} if price is None else {"cost_left": left / _HOUR * price}
+    return {"seconds_left": left, "ends_at": _end(left).isoformat(timespec="minutes"), **cost}
+
+
 def _end(seconds_left: float) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=seconds_left)
+    return datetime.now(UTC) + timedelta(seconds=seconds_left + 59)  # shown in whole minutes
 
 
 def _totals(ladder: Ladder) -> list[str]:
@@ -511,6 +516,10 @@ def _times(ladder: Ladder) -> Iterator[str]:
     speed, plan, target = ladder.speed, expected_target(ladder), ladder.file.target.budget_flops
     found, of_rungs = speed.time_of(plan, alone=True), _total(ladder, ladder.rungs)
     if found is None or of_rungs is None:
+        yield (
+            "Time is not known before the first recorded rung, unless the file has hardware.sustained_flops_per_second or "
+            "the accelerator."
+        )
         return
     seconds, *cost = of_rungs.values()
     per_run, price = ladder.file.hardware.per_run, ladder.file.hardware.cost_per_hour
@@ -525,13 +534,17 @@ def _times(ladder: Ladder) -> Iterator[str]:
             f"{format_duration(found.seconds)} for the target."
         )
     elif (chip := ladder.file.hardware.chip) is not None:
+        together = "one by one" if speed.at_a_time == 1 else f"{speed.at_a_time:g} at a time"
         yield (
             f"On {per_run.devices} {chip.kind} at peak speed and memory bandwidth: at least {format_duration(seconds)} for the "
-            f"rungs one by one, {format_duration(found.seconds)} for the target (MFU at most {found.mfu:.0%})."
+            f"rungs {together}, {format_duration(found.seconds)} for the target (MFU at most {found.mfu:.0%})."
         )
     if price is not None and cost:
-        of_target = found.seconds / _HOUR * price
-        yield f"At {price:g} an hour: {least}{cost[0]:,.2f} for the rungs, {of_target:,.2f} for the target."
+        left, of_target = seconds_left(ladder), found.seconds / _HOUR * price
+        for_rungs = (
+            f"{cost[0]:,.2f} for the rungs" if left is None else f"{left / _HOUR * price:,.2f} for the rungs that are left"
+        )
+        yield f"At {price:g} an hour: {least}{for_rungs}, {of_target:,.2f} for the target."
 
 
 def _as_recorded(ladder: Ladder, *, target_seconds: float) -> str:

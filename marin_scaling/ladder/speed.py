@@ -37,6 +37,8 @@ class RecordedRun:
     """POSIX time of its end."""
     device_kind: str
     device_count: int
+    is_timed: bool = True
+    """False if several processes trained the run, since the record has the seconds of the last one."""
 
     @property
     def flops_per_second(self) -> float:
@@ -91,12 +93,19 @@ class Speed:
 
     @cached_property
     def at_a_time(self) -> float:
-        """Runs that trained side by side on average: their seconds over those in which any of them trained.
+        """Runs that train side by side: as many as the file says, else the recorded ones' mean.
+
+        That is the sum of their seconds over the seconds in which any of them trained.
 
         >>> overlap([(0, 10), (0, 10), (10, 20)])
         1.5
         """
-        return overlap([(run.ended - run.wall_seconds, run.ended) for run in self.recorded])
+        stated = self.file.hardware.runs_at_a_time
+        return (
+            float(stated)
+            if stated != "cores"
+            else overlap([(run.ended - run.wall_seconds, run.ended) for run in self.recorded])
+        )
 
     def time_of(self, plan: RungPlan, *, alone: bool = False) -> RunTime | None:
         """Return the time of a run, and its share of the hardware unless it trains `alone`; None if no speed is known.
@@ -112,7 +121,7 @@ class Speed:
         if hardware.sustained_flops_per_second is not None:
             return self._timed(plan.flops / hardware.sustained_flops_per_second, "file")
         least = roofline(plan, self.file.compute, hardware)
-        return None if least is None else self._timed(least.seconds, "peak", mfu=least.mfu)
+        return least and self._timed(least.seconds / (1.0 if alone else self.at_a_time), "peak", mfu=least.mfu)
 
     def recorded_range(self) -> tuple[float, float]:
         """Return the least and the largest FLOP/s of a recorded run."""
@@ -141,7 +150,7 @@ def speed_of(file: LadderFile, runs: Sequence[RecordedRun]) -> Speed:
 
     Without an accelerator in the file, these are the runs on the kind and number of devices of the newest one.
     """
-    timed = [run for run in runs if run.step_seconds > 0]
+    timed = [run for run in runs if run.is_timed and run.step_seconds > 0]
     if file.hardware.chip is not None:
         same = [run for run in timed if _is_on(run, file.hardware)]
     else:

@@ -124,12 +124,12 @@ def _recorded_rungs(ladder_dir: Path) -> Iterator[RunSpec]:
 
 
 def _recorded_speeds(ladder_dir: Path) -> tuple[RecordedRun, ...]:
-    """Return the speed of each recorded rung that one process trained; a damaged record is left to those who use its loss."""
+    """Return the speed of each recorded rung; a damaged record is left to those who use its loss."""
     found = []
     for folder in run_folders(ladder_dir):
         with contextlib.suppress(MarinScalingError, OSError):
             run = read_run(folder)
-            if run.spec.role == "rung" and not run.record.was_interrupted:
+            if run.spec.role == "rung":
                 found.append(_speed(run.spec, run.record))
     return tuple(found)
 
@@ -145,6 +145,7 @@ def _speed(spec: RunSpec, record: RunRecord) -> RecordedRun:
         ended=as_moment(record.finished_at).timestamp(),
         device_kind=record.hardware.device_kind,
         device_count=record.hardware.device_count,
+        is_timed=not record.was_interrupted,
     )
 
 

@@ -149,7 +149,38 @@ def test_the_end_is_not_before_that_of_the_longest_rung() -> None:
     assert document["total"]["seconds_left"] == pytest.approx(own)
 
 
-def test_recorded_rungs_are_read_from_the_store_without_those_of_several_processes(
+def test_a_rung_of_several_processes_is_recorded_but_has_no_speed() -> None:
+    """Its record has the seconds of the last process only."""
+    ladder = planned({})
+    ladder = replace(ladder, recorded=tuple(recorded_as(ladder, 0, rate=1e9) + recorded_as(ladder, 1, is_timed=False)))
+    assert [ladder.is_recorded(rung) for rung in ladder.rungs[:3]] == [True, True, False]
+    assert len(ladder.speed.recorded) == 1
+
+
+def test_the_file_s_number_of_runs_at_a_time_replaces_the_recorded_one() -> None:
+    """Records of runs one by one say nothing of four at a time."""
+    assert planned({"runs_at_a_time": 4}, run()).speed.at_a_time == 4
+
+
+def test_runs_on_parts_of_the_hardware_share_its_price() -> None:
+    """Eight runs at a time on one GPU each take an eighth of the hours of all eight."""
+    alone, together = (
+        planned({"accelerator": "h100", "per_run": {"gpus": 1}, "cost_per_hour": 24, **more})
+        for more in ({}, {"runs_at_a_time": 8})
+    )
+    costs = [ladder_document(each)["total"]["cost_at_least"] for each in (alone, together)]
+    assert costs[0] == pytest.approx(8 * costs[1])
+
+
+def test_the_cost_that_is_left_is_that_of_rungs_without_a_record() -> None:
+    """At the price of an hour of all hardware."""
+    ladder = planned({"cost_per_hour": 36})
+    total = ladder_document(replace(ladder, recorded=tuple(recorded_as(ladder, 0, 1))))["total"]
+    assert total["cost_left"] == pytest.approx(total["seconds_left"] / 100)
+    assert total["cost_left"] < total["cost"]
+
+
+def test_recorded_rungs_are_read_from_the_store_with_those_of_several_processes_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupted run has the seconds of its last process only, so its speed is not known."""
@@ -164,7 +195,7 @@ def test_recorded_rungs_are_read_from_the_store_without_those_of_several_process
         started = datetime.fromisoformat(record.started_at)
         times = {"wall_seconds": 10.0, "step_seconds": 5.0, "finished_at": (started + timedelta(seconds=seconds)).isoformat()}
         add_run(Path("runs"), spec=spec, record=record.model_copy(update=times), history=history)
-    (found,) = load_ladder("tiny.yaml").plan().recorded
-    assert found.rung[1] == 0
+    found, resumed = sorted(load_ladder("tiny.yaml").plan().recorded, key=lambda run: run.rung[1])
+    assert (found.is_timed, resumed.is_timed) == (True, False)
     assert found.flops_per_second == pytest.approx(found.flops / 5)
     assert json.loads(json.dumps(ladder_document(load_ladder("tiny.yaml").plan())))["rungs"][0]["recorded"] is False
