@@ -121,7 +121,9 @@ class Speed:
         if hardware.sustained_flops_per_second is not None:
             return self._timed(plan.flops / hardware.sustained_flops_per_second, "file")
         least = roofline(plan, self.file.compute, hardware)
-        return least and self._timed(least.seconds / (1.0 if alone else self.at_a_time), "peak", mfu=least.mfu)
+        if least is None:
+            return None
+        return self._timed(least.seconds / (1.0 if alone else self.at_a_time), "peak", mfu=least.mfu)
 
     def recorded_range(self) -> tuple[float, float]:
         """Return the least and the largest FLOP/s of a recorded run."""
