@@ -69,7 +69,7 @@ def test_the_speed_between_two_recorded_sizes_is_interpolated_in_logarithms() ->
 
 
 def test_the_mean_number_of_runs_side_by_side_comes_from_their_times() -> None:
-    """Two for ten seconds and one for ten; gaps between sessions do not count."""
+    """Two for ten seconds and one for ten; gaps do not count."""
     assert overlap([(0, 10), (0, 10), (10, 20)]) == 1.5
     assert overlap([(0, 10), (1000, 1010)]) == 1.0
     assert overlap([]) == 1.0
