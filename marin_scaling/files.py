@@ -47,6 +47,11 @@ def replace_file(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def hide_from_git(folder: Path) -> None:
+    """Write a `.gitignore` into a folder of this machine's own, which keeps its content out of commits."""
+    replace_file(folder / ".gitignore", b"*\n")
+
+
 def publish_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Create `folder` with all `files` in one atomic step; raise if it exists."""
     with new_folder(folder) as temporary:

@@ -126,7 +126,7 @@ def status(ladder_path: Path = _LADDER) -> None:
     states, why_only_begun = loaded.status()
     if why_only_begun:
         typer.echo(f"warning: only started runs are shown: {why_only_begun}")
-    typer.echo(status_text(states, time_left=loaded.time_left(states)))
+    typer.echo(status_text(states, seconds_left=loaded.seconds_left(states)))
 
 
 _RUNS = typer.Argument(metavar="LADDER.yaml|TABLE", help="Ladder file with trained runs, or table of runs.")

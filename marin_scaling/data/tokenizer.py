@@ -161,9 +161,8 @@ def _loaded(name: str) -> Any:
     from levanter.tokenizers import HfMarinTokenizer
     from levanter.tokenizers import load_tokenizer as load
 
-    logging.getLogger("huggingface_hub").setLevel(
-        logging.ERROR
-    )  # each try without a network is a line; the error names the cause
+    # Without a network, each of its tries is a line; our error has the cause.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     if not os.path.isdir(name) or os.path.exists(os.path.join(name, "tokenizer.json")):
         try:
             return load(name)

@@ -40,8 +40,9 @@ def training_memory_bytes(
     `overwrites`: as on accelerators, the state after a step takes the memory of that before it, and the loss holds no logits.
 
     Several devices share the batch, parameters and optimizer state as `mesh` says. On accelerators each then also holds whole
-    weights of embedding, head and one layer, with their float32 gradients if a batch is processed in parts. For ten steps that
-    were compiled for TPUs the estimate is 7 % too low to 13 % too high (lab book, 2026-11-28); GPUs were not compared.
+    weights of embedding, head and one layer, with their float32 gradients if a batch is processed in parts. For twelve steps
+    that were compiled for TPUs it is 8 % too low to 13 % too high (`benchmarks/results/compiled_shapes.md`); GPUs were not
+    compared.
 
     Numbers stored for the backward pass, per token: in each layer 17 per hidden_dim, 6 per active MLP width and, with plain
     attention, 2 per head and position; and 2 per word of a block of the vocabulary. With recomputation it is hidden_dim per

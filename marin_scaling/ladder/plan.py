@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,7 @@ class Ladder:
         """
         import pandas as pd
 
-        return pd.DataFrame([_row(rung) | self.shared_cost(rung) | self._times(rung) for rung in self.rungs])
+        return pd.DataFrame([_row(rung) | self.progress(rung) for rung in self.rungs])
 
     @cached_property
     def speed(self) -> Speed:
@@ -72,7 +72,9 @@ class Ladder:
         return speed_of(self.file, self.recorded)
 
     def time_of(self, rung: Rung) -> RunTime | None:
-        """Return the time, MFU and cost of the steps that a rung trains itself; None if no speed is known."""
+        """Return the time, MFU and cost of the steps that a rung trains itself: recorded or expected; None if unknown."""
+        if taken := next((run for run in self.speed.recorded if run.rung == rung.key), None):
+            return self.speed.time_taken(taken)
         whole = self.speed.time_of(rung.plan)
         return whole and whole.part(self.own_part(rung))
 
@@ -84,9 +86,10 @@ class Ladder:
     def _recorded_rungs(self) -> set[tuple[str, int, float]]:
         return {run.rung for run in self.recorded}
 
-    def _times(self, rung: Rung) -> dict[str, Any]:
+    def progress(self, rung: Rung) -> dict[str, Any]:
+        """Return by name whether a rung is recorded, and time, MFU and cost as far as they are known."""
         known = self.time_of(rung)
-        return {} if known is None else known.document | {"recorded": self.is_recorded(rung)}
+        return {"recorded": self.is_recorded(rung), **self.shared_cost(rung)} | ({} if known is None else known.document)
 
     @property
     def total_flops(self) -> float:
@@ -369,7 +372,6 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-_HOUR = 3600
 _OFF = 0.01
 """Relative difference of a rung's FLOPs from its budget above which the table has a column for it."""
 
@@ -380,11 +382,11 @@ def ladder_table(ladder: Ladder) -> str:
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per active parameter (D/N), batch size in sequences,
     steps and matrix learning rate. A mixture of experts adds its active parameters. With speed and cost of the hardware in
     the file, the columns also have the time and cost of the run on all of it. Accelerators give a lower bound and an MFU.
-    Columns that do not fit a terminal are left out, first the MFU, then the learning rate.
+    Columns that do not fit a terminal are left out, first the learning rate, then the MFU.
     """
     rows = [_cells(rung, ladder) for rung in ladder.rungs]
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    for name in ("max. MFU", "MFU", "lr"):
+    for name in ("lr", "max. MFU", "MFU"):
         if sum(columns.values()) + len(columns) > TABLE_WIDTH + 1:
             columns.pop(name, None)
     gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
@@ -395,29 +397,20 @@ def ladder_table(ladder: Ladder) -> str:
 def ladder_document(ladder: Ladder) -> dict[str, Any]:
     """Return the rungs, totals and warnings of a ladder as JSON."""
     file, plan = ladder.file, expected_target(ladder)
-    of_target, left = ladder.speed.time_of(plan, alone=True), seconds_left(ladder)
+    of_target, of_rungs, left = ladder.speed.time_alone(plan), _total(ladder), time_left(ladder)
     return {
         "name": file.name,
         "recipe": file.recipe,
-        "rungs": [_document(rung.plan, file) | _of_rung(rung, ladder) for rung in ladder.rungs],
-        "total": {
-            "flops": ladder.total_flops,
-            **(_total(ladder, ladder.rungs) or {}),
-            **(_remaining(left, file.hardware.cost_per_hour) if left is not None else {}),
-        },
+        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | ladder.progress(rung) for rung in ladder.rungs],
+        "total": {"flops": ladder.total_flops, **(of_rungs.document if of_rungs else {})},
+        **({"left": {**left.document, "ends_at": _end(left).isoformat(timespec="minutes")}} if left else {}),
         "target": {
             "budget_flops": file.target.budget_flops,
             "extrapolation": ladder.extrapolation,
-            "expected": _document(plan, file) | ({} if of_target is None else of_target.document),
+            "expected": _document(plan, file) | (of_target.document if of_target else {}),
         },
         "findings": [vars(finding) for finding in plan_findings(ladder)],
     }
-
-
-def _of_rung(rung: Rung, ladder: Ladder) -> dict[str, Any]:
-    known = ladder.time_of(rung)
-    found = {"seed": rung.seed, "recorded": ladder.is_recorded(rung), **ladder.shared_cost(rung)}
-    return found | ({} if known is None else known.document)
 
 
 def _document(plan: RungPlan, file: LadderFile) -> dict[str, Any]:
@@ -462,15 +455,14 @@ def _memory(plan: RungPlan, file: LadderFile) -> float:
     return training_memory_bytes(plan, file.compute, devices=per_run.devices, mesh=per_run.mesh, overwrites=is_accelerator)
 
 
-def _total(ladder: Ladder, rungs: Iterable[Rung]) -> dict[str, float] | None:
-    """Return seconds and cost of these rungs, with the names of bounds if they are; None if no speed is known."""
-    times = [known.document for rung in rungs if (known := ladder.time_of(rung))]
-    names = [name for name in (times[0] if times else {}) if name.startswith(("seconds", "cost"))]
-    return {name: sum(each[name] for each in times) for name in names} or None
+def _total(ladder: Ladder) -> RunTime | None:
+    """Return the time and cost of all rungs; None if no speed is known."""
+    times = [known for rung in ladder.rungs if (known := ladder.time_of(rung))]
+    return ladder.speed.timed(sum(each.seconds for each in times), times[0].basis) if times else None
 
 
-def seconds_left(ladder: Ladder, *, done: Mapping[tuple[str, int, float], float] | None = None) -> float | None:
-    """Return the seconds until the rungs without a record have trained, at the speed of those that have one; else None.
+def time_left(ladder: Ladder, *, done: Mapping[tuple[str, int, float], float] | None = None) -> RunTime | None:
+    """Return the time until all rungs are recorded, at the speed of those that are; None if no speed was recorded.
 
     `done` has the shares of their steps that begun rungs trained, by name, seed and FLOPs. The longest rung takes its own
     time, however many train side by side.
@@ -481,18 +473,13 @@ def seconds_left(ladder: Ladder, *, done: Mapping[tuple[str, int, float], float]
     times = [
         known.seconds * ladder.own_part(rung) * (1 - shares.get(rung.key, 0.0))
         for rung in ladder.rungs
-        if not ladder.is_recorded(rung) and (known := speed.time_of(rung.plan, alone=True))
+        if not ladder.is_recorded(rung) and (known := speed.time_alone(rung.plan))
     ]
-    return max([sum(times) / speed.at_a_time, *times])
+    return speed.timed(max([sum(times) / speed.at_a_time, *times]), "recorded")
 
 
-def _remaining(left: float, price: float | None) -> dict[str, Any]:
-    cost = {} if price is None else {"cost_left": left / _HOUR * price}
-    return {"seconds_left": left, "ends_at": _end(left).isoformat(timespec="minutes"), **cost}
-
-
-def _end(seconds_left: float) -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=seconds_left + 59)  # shown in whole minutes
+def _end(left: RunTime) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=left.seconds + 59)  # shown in whole minutes
 
 
 def _totals(ladder: Ladder) -> list[str]:
@@ -513,52 +500,42 @@ def _totals(ladder: Ladder) -> list[str]:
 
 def _times(ladder: Ladder) -> Iterator[str]:
     """Yield the time and cost of rungs and target, as far as the speed is known."""
-    speed, plan, target = ladder.speed, expected_target(ladder), ladder.file.target.budget_flops
-    found, of_rungs = speed.time_of(plan, alone=True), _total(ladder, ladder.rungs)
-    if found is None or of_rungs is None:
-        yield (
-            "Time is not known before the first recorded rung, unless the file has hardware.sustained_flops_per_second or "
-            "the accelerator."
-        )
+    speed, hardware, plan = ladder.speed, ladder.file.hardware, expected_target(ladder)
+    of_target, of_rungs, left = speed.time_alone(plan), _total(ladder), time_left(ladder)
+    if of_target is None or of_rungs is None:
+        yield "Time is not known: no rung is recorded, and the file has no sustained_flops_per_second or accelerator."
         return
-    seconds, *cost = of_rungs.values()
-    per_run, price = ladder.file.hardware.per_run, ladder.file.hardware.cost_per_hour
-    least = "at least " if found.basis == "peak" else ""
-    if found.basis == "recorded":
-        yield _as_recorded(ladder, target_seconds=found.seconds)
-    elif found.basis == "file":
-        rate = format_flops(ladder.file.hardware.sustained_flops_per_second or 0.0)
-        found = replace(found, seconds=found.seconds * target / plan.flops)
-        yield (
-            f"At {rate} FLOP/s: {format_duration(seconds)} of training steps for the rungs, "
-            f"{format_duration(found.seconds)} for the target."
-        )
-    elif (chip := ladder.file.hardware.chip) is not None:
+    rungs, target = format_duration(of_rungs.seconds), format_duration(of_target.seconds)
+    if left is not None:
+        rate = format_flops(speed.flops_per_second(plan.shape.params_active))
+        yield f"{_as_recorded(ladder, left)}; {target} for the target at {rate} FLOP/s."
+    elif of_target.basis == "file":
+        rate = format_flops(hardware.sustained_flops_per_second or 0.0)
+        yield f"At {rate} FLOP/s: {rungs} of training steps for the rungs, {target} for the target."
+    elif hardware.chip is not None:
         together = "one by one" if speed.at_a_time == 1 else f"{speed.at_a_time:g} at a time"
         yield (
-            f"On {per_run.devices} {chip.kind} at peak speed and memory bandwidth: at least {format_duration(seconds)} for the "
-            f"rungs {together}, {format_duration(found.seconds)} for the target (MFU at most {found.mfu:.0%})."
+            f"On {hardware.per_run.devices} {hardware.chip.kind} at peak speed and memory bandwidth: at least {rungs} for the "
+            f"rungs {together}, {target} for the target (MFU at most {of_target.mfu:.0%})."
         )
-    if price is not None and cost:
-        left, of_target = seconds_left(ladder), found.seconds / _HOUR * price
-        for_rungs = (
-            f"{cost[0]:,.2f} for the rungs" if left is None else f"{left / _HOUR * price:,.2f} for the rungs that are left"
+    if hardware.cost_per_hour is not None:
+        least = "at least " if of_target.basis == "peak" else ""
+        of_left = f", {left.cost:,.2f} of it left" if left else ""
+        yield (
+            f"At {hardware.cost_per_hour:g} an hour: {least}{of_rungs.cost:,.2f} for the rungs{of_left}, "
+            f"{of_target.cost:,.2f} for the target."
         )
-        yield f"At {price:g} an hour: {least}{for_rungs}, {of_target:,.2f} for the target."
 
 
-def _as_recorded(ladder: Ladder, *, target_seconds: float) -> str:
-    speed, rungs, left = ladder.speed, ladder.rungs, seconds_left(ladder) or 0.0
-    missing = sum(not ladder.is_recorded(rung) for rung in rungs)
+def _as_recorded(ladder: Ladder, left: RunTime) -> str:
+    speed, missing = ladder.speed, sum(not ladder.is_recorded(rung) for rung in ladder.rungs)
     low, high = map(format_flops, speed.recorded_range())
-    mfu = [known.mfu for rung in rungs if (known := speed.time_of(rung.plan)) and known.mfu is not None]
+    mfu = [run.mfu for run in map(speed.time_taken, speed.recorded) if run.mfu is not None]
     reached = f" (MFU {min(mfu):.0%} to {max(mfu):.0%})" if mfu else ""
-    until = "no rung is left"
-    if missing:
-        until = f"{format_duration(left)} left for {counted(missing, 'rung')}, until {_end(left):%Y-%m-%d %H:%M} UTC"
+    until = f"{format_duration(left.seconds)} left for {counted(missing, 'rung')}, until {_end(left):%Y-%m-%d %H:%M} UTC"
     return (
         f"At the speed of {counted(len(speed.recorded), 'recorded run')}, {low} to {high} FLOP/s each{reached}, "
-        f"{speed.at_a_time:.1f} at a time: {until}; {format_duration(target_seconds)} for the target."
+        f"{speed.at_a_time:.1f} at a time: {until if missing else 'no rung is left'}"
     )
 
 

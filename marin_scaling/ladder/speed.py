@@ -93,48 +93,50 @@ class Speed:
 
     @cached_property
     def at_a_time(self) -> float:
-        """Runs that train side by side: as many as the file says, else the recorded ones' mean.
-
-        That is the sum of their seconds over the seconds in which any of them trained.
-
-        >>> overlap([(0, 10), (0, 10), (10, 20)])
-        1.5
-        """
+        """Runs that train side by side: as many as the file says, else the mean of the recorded ones."""
         stated = self.file.hardware.runs_at_a_time
-        return (
-            float(stated)
-            if stated != "cores"
-            else overlap([(run.ended - run.wall_seconds, run.ended) for run in self.recorded])
-        )
+        spans = [(run.ended - run.wall_seconds, run.ended) for run in self.recorded]
+        return overlap(spans) if stated == "cores" else float(stated)
 
-    def time_of(self, plan: RungPlan, *, alone: bool = False) -> RunTime | None:
-        """Return the time of a run, and its share of the hardware unless it trains `alone`; None if no speed is known.
+    def time_of(self, plan: RungPlan) -> RunTime | None:
+        """Return the time of a run that shares the hardware with others, `at_a_time`; None if no speed is known."""
+        alone = self.time_alone(plan)
+        return alone if alone is None or alone.basis == "file" else alone.part(1 / self.at_a_time)
+
+    def time_alone(self, plan: RungPlan) -> RunTime | None:
+        """Return the time of a run by itself; None if no speed is known.
 
         Recorded runs give FLOP/s by active parameters (interpolated between sizes, and constant beyond them) and the seconds
-        outside of steps (their median).
+        outside of steps: the median for this size, or the most of any run for a size without a record, which compiles anew.
         """
         hardware = self.file.hardware
         if self.recorded:
-            rate = self._rate(plan.shape.params_active)
-            own = plan.flops / rate + median(run.overhead_seconds for run in self.recorded)
-            return self._timed(own / (1.0 if alone else self.at_a_time), "recorded", mfu=self._mfu(rate))
+            size = plan.shape.params_active
+            rate = self.flops_per_second(size)
+            same_size = [run.overhead_seconds for run in self.recorded if run.active_params == size]
+            overhead = median(same_size) if same_size else max(run.overhead_seconds for run in self.recorded)
+            return self.timed(plan.flops / rate + overhead, "recorded", mfu=self._mfu(rate))
         if hardware.sustained_flops_per_second is not None:
-            return self._timed(plan.flops / hardware.sustained_flops_per_second, "file")
+            return self.timed(plan.flops / hardware.sustained_flops_per_second, "file")
         least = roofline(plan, self.file.compute, hardware)
-        if least is None:
-            return None
-        return self._timed(least.seconds / (1.0 if alone else self.at_a_time), "peak", mfu=least.mfu)
+        return None if least is None else self.timed(least.seconds, "peak", mfu=least.mfu)
+
+    def time_taken(self, run: RecordedRun) -> RunTime:
+        """Return the time of a recorded run, as its share of the hardware."""
+        return self.timed(run.wall_seconds / self.at_a_time, "recorded", mfu=self._mfu(run.flops_per_second))
 
     def recorded_range(self) -> tuple[float, float]:
         """Return the least and the largest FLOP/s of a recorded run."""
         rates = [run.flops_per_second for run in self.recorded]
         return min(rates), max(rates)
 
-    def _timed(self, seconds: float, basis: Basis, *, mfu: float | None = None) -> RunTime:
+    def timed(self, seconds: float, basis: Basis, *, mfu: float | None = None) -> RunTime:
+        """Return so many seconds of all the hardware, with their cost if the file has a price."""
         price = self.file.hardware.cost_per_hour
         return RunTime(seconds=seconds, basis=basis, mfu=mfu, cost=None if price is None else seconds / _HOUR * price)
 
-    def _rate(self, active_params: int) -> float:
+    def flops_per_second(self, active_params: int) -> float:
+        """Return the FLOP/s of a run of this size, from recorded runs."""
         by_size: dict[int, list[float]] = {}
         for run in self.recorded:
             by_size.setdefault(run.active_params, []).append(math.log(run.flops_per_second))
@@ -162,7 +164,11 @@ def speed_of(file: LadderFile, runs: Sequence[RecordedRun]) -> Speed:
 
 
 def overlap(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the mean number of spans (start, end) at a moment that any of them covers; 1 if none has a length."""
+    """Return the mean number of spans (start, end) at a moment that any of them covers; 1 if none has a length.
+
+    >>> overlap([(0, 10), (0, 10), (10, 20)])
+    1.5
+    """
     covered, until = 0.0, -math.inf
     for start, end in sorted(spans):
         covered += max(end - max(start, until), 0.0)

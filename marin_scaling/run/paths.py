@@ -119,14 +119,6 @@ def workplace(*, storage: str | None = None) -> Workplace:
     return Workplace(runs_dir=RUNS_DIR.absolute(), work_root=own_work_root().absolute(), storage=storage)
 
 
-def hide_from_git(root: Path) -> None:
-    """Make the working folder, with a `.gitignore` that keeps its content out of commits."""
-    root.mkdir(parents=True, exist_ok=True)
-    ignore = root / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
-
-
 def own_work_root() -> Path:
     """Return the folder for the work; `UsageError` if git tracks files in it, or if it or the run store is a link."""
     tracked: list[Path] = []

@@ -17,9 +17,9 @@ from pathlib import Path
 from marin_scaling.child_process import child_environment, program, python_module
 from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
-from marin_scaling.files import claim, replace_file, require_writable
+from marin_scaling.files import claim, hide_from_git, replace_file, require_writable
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.paths import Workplace, hide_from_git, spec_path, work_dir
+from marin_scaling.run.paths import Workplace, spec_path, work_dir
 from marin_scaling.run.spec import RunSpec, by_trunk
 from marin_scaling.run.store import is_finished
 from marin_scaling.train.environment import ALONE, ProcessGroup

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from marin_scaling.errors import ClusterError, DataError, UsageError, missing_extra
-from marin_scaling.ladder.plan import TARGET, expected_target, seconds_left
+from marin_scaling.ladder.plan import TARGET, expected_target, time_left
 from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
@@ -122,10 +122,11 @@ class TrainableLadder(LoadedLadder):
         place = synced_paths(specs, storage=self.ladder.file.hardware.storage)
         return [run_state(spec, place) for spec in specs], why
 
-    def time_left(self, states: Sequence[RunState]) -> float | None:
-        """Return the seconds until all rungs are trained, at the speed of recorded ones; None if none is recorded."""
+    def seconds_left(self, states: Sequence[RunState]) -> float | None:
+        """Return the seconds until all rungs are recorded, at the speed of those that are; None if none is."""
         done = {(run.spec.rung_name, run.spec.seed, run.spec.flops): run.steps / run.spec.train_steps for run in states}
-        return seconds_left(self.plan(), done=done)
+        left = time_left(self.plan(), done=done)
+        return None if left is None else left.seconds
 
     def emit(self, *, only: Sequence[str] = ()) -> Emitted:
         """Write a configuration of each rung and its tokens for Levanter's `train_lm` into `emitted/NAME/`.
@@ -382,11 +383,11 @@ def begun_specs(ladder: str, workplace: Workplace) -> list[RunSpec]:
     return sorted(begun, key=lambda spec: (spec.role == "target", spec.flops))
 
 
-def status_text(states: Sequence[RunState], *, time_left: float | None = None) -> str:
+def status_text(states: Sequence[RunState], *, seconds_left: float | None = None) -> str:
     """Format one line per run, and the seconds left, if they are known."""
     if not states:
         return "No run was begun."
-    return "\n".join([_HEAD, *map(_row, states), "", *_summary(states, time_left)])
+    return "\n".join([_HEAD, *map(_row, states), "", *_summary(states, seconds_left)])
 
 
 def _row(run: RunState) -> str:
@@ -397,12 +398,12 @@ def _row(run: RunState) -> str:
     return f"{format_flops(spec.budget_flops):>8} {spec.model.hidden_dim:>6} {run.state:<9} {steps:>15}  {loss}".rstrip()
 
 
-def _summary(states: Sequence[RunState], time_left: float | None) -> list[str]:
+def _summary(states: Sequence[RunState], seconds_left: float | None) -> list[str]:
     ended = [run for run in states if run.state in ("finished", "diverged")]
     training = sum(run.state == "training" for run in states)
     total = sum(run.spec.flops for run in states)
     done = sum(run.spec.flops * (1.0 if run in ended else run.steps / run.spec.train_steps) for run in states)
     lines = [f"{len(ended)} of {len(states)} runs are recorded, {training} in training; {done / total:.0%} of the FLOPs done."]
-    if time_left:
-        lines.append(f"About {format_duration(time_left)} left at the speed of recorded runs.")
+    if seconds_left:
+        lines.append(f"About {format_duration(seconds_left)} left at the speed of recorded runs.")
     return lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from marin_scaling.canonical_json import dump_canonical, load_canonical, sha256_hex
 from marin_scaling.errors import StatementError, StorageError, UsageError, VerificationError
-from marin_scaling.files import publish_folder, read_bytes, replace_file, write_once
+from marin_scaling.files import hide_from_git, publish_folder, read_bytes, write_once
 from marin_scaling.preregistration.format import Principal, RegistrationId
 from marin_scaling.preregistration.layout import (
     OPENING_NAME,
@@ -40,8 +40,6 @@ SEALED_DIR = Path(".marin-scaling/sealed")
 
 LONGEST_SEAL = LONGEST_TERM
 """Longest term of a seal: four years, as at the Open Science Framework."""
-
-_ALL_IGNORED = b"# What is sealed is not shown before its time.\n*\n"
 
 
 class SealFile(Part):
@@ -160,7 +158,7 @@ def register_sealed(registry_dir: Path, *, files: Mapping[str, bytes], sealed: M
     if standing := find_registration(registry_dir, target=files["target.json"]):
         _refuse_second(standing, registry_dir=registry_dir)
     require_free(folder)
-    replace_file(private.parent / ".gitignore", _ALL_IGNORED)
+    hide_from_git(private.parent)
     publish_folder(private, {**files, **sealed})
     publish_registration(folder, {each: sealed[each] for each in SEAL_FILES})
     return folder

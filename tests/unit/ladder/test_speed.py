@@ -11,7 +11,7 @@ from run_factory import record_of, rung_spec
 
 from marin_scaling.accelerators import ACCELERATORS
 from marin_scaling.ladder.config import LadderFile
-from marin_scaling.ladder.plan import Ladder, ladder_document, ladder_table, plan_ladder, seconds_left
+from marin_scaling.ladder.plan import Ladder, ladder_document, ladder_table, plan_ladder, time_left
 from marin_scaling.ladder.speed import RecordedRun, overlap, speed_of
 from marin_scaling.run.plan import load_ladder
 from marin_scaling.run.store import History, add_run
@@ -56,16 +56,15 @@ def recorded_as(ladder: Ladder, *positions: int, **changes: Any) -> list[Recorde
 def test_the_speed_between_two_recorded_sizes_is_interpolated_in_logarithms() -> None:
     """Half way between rates of 1e9 and 4e9 is 2e9; beyond the sizes it stays."""
     ladder = planned({})
-    small, middle, large = sorted({rung.plan.shape.params_active for rung in ladder.rungs})
+    small, middle, _large = sorted({rung.plan.shape.params_active for rung in ladder.rungs})
     plan = next(rung.plan for rung in ladder.rungs if rung.plan.shape.params_active == middle)
     ends = run(active_params=middle / 2, rate=1e9), run(active_params=middle * 2, rate=4e9)
-    found = speed_of(ladder.file, ends).time_of(plan, alone=True)
+    found = speed_of(ladder.file, ends).time_alone(plan)
     assert found is not None
     assert found.seconds == pytest.approx(plan.flops / 2e9 + 5, rel=1e-6)
     assert found.basis == "recorded"
     beyond = speed_of(ladder.file, [run(active_params=small / 4), run(active_params=small / 2, rate=3e9)])
-    assert beyond.time_of(plan, alone=True).seconds == pytest.approx(plan.flops / 3e9 + 5, rel=1e-6)
-    assert large > middle
+    assert beyond.time_alone(plan).seconds == pytest.approx(plan.flops / 3e9 + 5, rel=1e-6)
 
 
 def test_the_mean_number_of_runs_side_by_side_comes_from_their_times() -> None:
@@ -80,7 +79,7 @@ def test_runs_side_by_side_share_the_hardware_and_a_target_has_it_alone() -> Non
     ladder = planned({})
     both = speed_of(ladder.file, [run(), run()])
     plan = ladder.rungs[0].plan
-    assert both.time_of(plan).seconds == pytest.approx(both.time_of(plan, alone=True).seconds / 2)
+    assert both.time_of(plan).seconds == pytest.approx(both.time_alone(plan).seconds / 2)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +125,8 @@ def test_a_ladder_under_way_has_the_time_left_and_its_end() -> None:
     document = ladder_document(ladder)
     assert [rung["recorded"] for rung in document["rungs"]] == [True, True, False, False, False, False]
     left = sum(rung["seconds"] for rung in document["rungs"][2:])
-    assert document["total"]["seconds_left"] == pytest.approx(left)
-    ends = datetime.fromisoformat(document["total"]["ends_at"])
+    assert document["left"]["seconds"] == pytest.approx(left)
+    ends = datetime.fromisoformat(document["left"]["ends_at"])
     assert ends - before == pytest.approx(timedelta(seconds=left), abs=timedelta(minutes=2))
     assert "left for 4 rungs" in " ".join(ladder_table(ladder).split())
 
@@ -136,8 +135,8 @@ def test_steps_that_begun_rungs_trained_are_not_left() -> None:
     """Half of the last rung's steps are done."""
     ladder = planned({})
     ladder = replace(ladder, recorded=tuple(recorded_as(ladder, 0, 1, 2, 3, 4)))
-    whole = seconds_left(ladder)
-    assert seconds_left(ladder, done={ladder.rungs[5].key: 0.5}) == pytest.approx(whole / 2)
+    whole = time_left(ladder).seconds
+    assert time_left(ladder, done={ladder.rungs[5].key: 0.5}).seconds == pytest.approx(whole / 2)
 
 
 def test_the_end_is_not_before_that_of_the_longest_rung() -> None:
@@ -146,7 +145,7 @@ def test_the_end_is_not_before_that_of_the_longest_rung() -> None:
     done = recorded_as(ladder, 0, 1, 2, 3, 4, ended=15.0)
     document = ladder_document(replace(ladder, recorded=tuple(done)))
     own = ladder.rungs[5].plan.flops / 1e9 + 5
-    assert document["total"]["seconds_left"] == pytest.approx(own)
+    assert document["left"]["seconds"] == pytest.approx(own)
 
 
 def test_a_rung_of_several_processes_is_recorded_but_has_no_speed() -> None:
@@ -175,9 +174,28 @@ def test_runs_on_parts_of_the_hardware_share_its_price() -> None:
 def test_the_cost_that_is_left_is_that_of_rungs_without_a_record() -> None:
     """At the price of an hour of all hardware."""
     ladder = planned({"cost_per_hour": 36})
-    total = ladder_document(replace(ladder, recorded=tuple(recorded_as(ladder, 0, 1))))["total"]
-    assert total["cost_left"] == pytest.approx(total["seconds_left"] / 100)
-    assert total["cost_left"] < total["cost"]
+    document = ladder_document(replace(ladder, recorded=tuple(recorded_as(ladder, 0, 1))))
+    assert document["left"]["cost"] == pytest.approx(document["left"]["seconds"] / 100)
+    assert document["left"]["cost"] < document["total"]["cost"]
+
+
+def test_a_recorded_rung_has_the_time_that_it_took() -> None:
+    """Not the time expected at the speed of all."""
+    ladder = planned({"cost_per_hour": 36})
+    ladder = replace(ladder, recorded=tuple(recorded_as(ladder, 0, 1, wall_seconds=1234.0, ended=2000.0)))
+    assert ladder.time_of(ladder.rungs[0]).seconds == 1234.0 / 2
+    assert ladder.time_of(ladder.rungs[0]).cost == pytest.approx(12.34 / 2)
+
+
+def test_a_size_without_a_record_compiles_anew() -> None:
+    """The seconds outside of steps are the most of any run; for a recorded size they are the median of its own."""
+    ladder = planned({})
+    sizes = sorted({rung.plan.shape.params_active for rung in ladder.rungs})
+    runs = [run(active_params=sizes[0], wall_seconds=10.0 + more) for more in (1.0, 2.0, 60.0)]
+    speed = speed_of(ladder.file, runs)
+    at = {rung.plan.shape.params_active: rung.plan for rung in ladder.rungs}
+    assert speed.time_alone(at[sizes[0]]).seconds == pytest.approx(at[sizes[0]].flops / 1e9 + 2)
+    assert speed.time_alone(at[sizes[1]]).seconds == pytest.approx(at[sizes[1]].flops / 1e9 + 60)
 
 
 def test_recorded_rungs_are_read_from_the_store_with_those_of_several_processes_marked(

@@ -84,7 +84,7 @@ def test_the_table_says_what_is_left(workplace: Workplace) -> None:
     specs = [rung_spec(seed=seed) for seed in range(4)]
     store(specs[0], workplace, loss=3.25)
     begin(specs[1], workplace, *[4.0] * 5)
-    lines = status_text([run_state(each, workplace) for each in specs], time_left=90).splitlines()
+    lines = status_text([run_state(each, workplace) for each in specs], seconds_left=90).splitlines()
     assert [line.split()[2] for line in lines[1:5]] == ["finished", "stopped", "waiting", "waiting"]
     assert "5 of 10  4.0000 nats, training" in lines[2]
     assert lines[-2] == "1 of 4 runs are recorded, 0 in training; 38% of the FLOPs done."
