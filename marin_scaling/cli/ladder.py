@@ -156,11 +156,14 @@ def emit(ladder_path: Path = _LADDER, only: list[str] = _ONLY) -> None:
 
     Example: marin-scale emit ladders/quickstart.yaml
     """
+    from marin_scaling.ladder.plan import TARGET
     from marin_scaling.train.session import load_ladder
 
     made = load_ladder(ladder_path).emit(only=only)
     is_new = "" if made.is_new else " already"
     typer.echo(f"Configurations of {counted(made.runs, 'run')} and their token caches are{is_new} in {made.folder}.")
+    if only == [TARGET]:
+        echo_wrapped("It is the target. First preregister it: marin-scale preregister --table RUNS.csv --target TARGET.yaml")
     typer.echo(f"Next: cd {made.folder} && {made.command}")
 
 

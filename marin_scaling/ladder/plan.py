@@ -355,8 +355,13 @@ def _too_few(widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
 
 def _too_far(ladder: Ladder) -> Iterator[Finding]:
     if ladder.extrapolation > FARTHEST_CHECKED:
-        far = f"{ladder.extrapolation:.3g}x the largest rung"
+        far = f"{_times_as_large(ladder)} the largest rung"
         yield warning("far-target", "target", f"{far}; no forecast beyond {FARTHEST_CHECKED:.0f}x has been checked publicly")
+
+
+def _times_as_large(ladder: Ladder) -> str:
+    factor = ladder.extrapolation
+    return f"{factor:.3g}x" if factor < 1e3 else f"{format_flops(factor)}x"
 
 
 def _widths_by_budget(plans: Sequence[RungPlan]) -> dict[float, dict[int, RungPlan]]:
@@ -382,11 +387,11 @@ def ladder_table(ladder: Ladder) -> str:
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per active parameter (D/N), batch size in sequences,
     steps and matrix learning rate. A mixture of experts adds its active parameters. With speed and cost of the hardware in
     the file, the columns also have the time and cost of the run on all of it. Accelerators give a lower bound and an MFU.
-    Columns that do not fit a terminal are left out, first the learning rate, then the MFU.
+    Columns that do not fit a terminal are left out, first the learning rate, then the steps.
     """
     rows = [_cells(rung, ladder) for rung in ladder.rungs]
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    for name in ("lr", "max. MFU", "MFU"):
+    for name in ("lr", "steps", "max. MFU", "MFU"):
         if sum(columns.values()) + len(columns) > TABLE_WIDTH + 1:
             columns.pop(name, None)
     gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
@@ -403,7 +408,7 @@ def ladder_document(ladder: Ladder) -> dict[str, Any]:
         "recipe": file.recipe,
         "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | ladder.progress(rung) for rung in ladder.rungs],
         "total": {"flops": ladder.total_flops, **(of_rungs.document if of_rungs else {})},
-        **({"left": {**left.document, "ends_at": _end(left).isoformat(timespec="minutes")}} if left else {}),
+        **({"left": {**left.document, "ends_at": _end(left).isoformat(timespec="minutes")}} if left and left.seconds else {}),
         "target": {
             "budget_flops": file.target.budget_flops,
             "extrapolation": ladder.extrapolation,
@@ -486,8 +491,8 @@ def _totals(ladder: Ladder) -> list[str]:
     file, target = ladder.file, ladder.file.target.budget_flops
     most = max(_memory(rung.plan, file) for rung in ladder.rungs)
     lines = [
-        f"{len(ladder.rungs)} rungs, {format_flops(ladder.total_flops)} FLOPs together; "
-        f"target {format_flops(target)} FLOPs, {ladder.extrapolation:.3g}x the largest rung.",
+        f"{counted(len(ladder.rungs), 'rung')}, {format_flops(ladder.total_flops)} FLOPs together; "
+        f"target {format_flops(target)} FLOPs, {_times_as_large(ladder)} the largest rung.",
         f"Memory of a step: at most {format_bytes(most)} on {_devices_words(file.hardware.per_run)} "
         f"{_described(file.compute)}, without the program itself.",
     ]
@@ -503,7 +508,8 @@ def _times(ladder: Ladder) -> Iterator[str]:
     speed, hardware, plan = ladder.speed, ladder.file.hardware, expected_target(ladder)
     of_target, of_rungs, left = speed.time_alone(plan), _total(ladder), time_left(ladder)
     if of_target is None or of_rungs is None:
-        yield "Time is not known: no rung is recorded, and the file has no sustained_flops_per_second or accelerator."
+        none = "no rung was recorded without an interruption" if ladder.recorded else "no rung is recorded"
+        yield f"Time is not known: {none}, and the file has no sustained_flops_per_second or accelerator."
         return
     rungs, target = format_duration(of_rungs.seconds), format_duration(of_target.seconds)
     if left is not None:
@@ -532,9 +538,11 @@ def _as_recorded(ladder: Ladder, left: RunTime) -> str:
     low, high = map(format_flops, speed.recorded_range())
     mfu = [run.mfu for run in map(speed.time_taken, speed.recorded) if run.mfu is not None]
     reached = f" (MFU {min(mfu):.0%} to {max(mfu):.0%})" if mfu else ""
+    others = len(ladder.recorded) - len(speed.recorded)
+    without = f", without {others} that were interrupted or on other devices" if others else ""
     until = f"{format_duration(left.seconds)} left for {counted(missing, 'rung')}, until {_end(left):%Y-%m-%d %H:%M} UTC"
     return (
-        f"At the speed of {counted(len(speed.recorded), 'recorded run')}, {low} to {high} FLOP/s each{reached}, "
+        f"At the speed of {counted(len(speed.recorded), 'recorded run')}{without}, {low} to {high} FLOP/s each{reached}, "
         f"{speed.at_a_time:.1f} at a time: {until if missing else 'no rung is left'}"
     )
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from marin_scaling.errors import ClusterError, DataError, UsageError, missing_extra
+from marin_scaling.files import hide_from_git
 from marin_scaling.ladder.plan import TARGET, expected_target, time_left
 from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
@@ -151,6 +152,7 @@ class TrainableLadder(LoadedLadder):
         else:
             specs = plans.chosen(planned.specs, only)
         mesh = self.ladder.file.hardware.per_run.mesh
+        hide_from_git(_EMITTED)
         is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder, mesh=mesh)
         return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=f"{COMMAND} {file_name(specs[0])}")
 

@@ -217,3 +217,17 @@ def test_recorded_rungs_are_read_from_the_store_with_those_of_several_processes_
     assert (found.is_timed, resumed.is_timed) == (True, False)
     assert found.flops_per_second == pytest.approx(found.flops / 5)
     assert json.loads(json.dumps(ladder_document(load_ladder("tiny.yaml").plan())))["rungs"][0]["recorded"] is False
+
+
+def test_a_ladder_whose_only_record_was_interrupted_says_why_no_time_is_known() -> None:
+    """The rung is recorded, and its speed is not."""
+    ladder = planned({})
+    ladder = replace(ladder, recorded=tuple(recorded_as(ladder, 0, is_timed=False)))
+    assert "without an interruption" in " ".join(ladder_table(ladder).split())
+    assert ladder.frame["recorded"].tolist() == [True] + [False] * 5
+
+
+def test_a_ladder_without_a_rung_left_has_no_end() -> None:
+    """Neither a time of zero nor an end that is now."""
+    ladder = planned({})
+    assert "left" not in ladder_document(replace(ladder, recorded=tuple(recorded_as(ladder, *range(6)))))
