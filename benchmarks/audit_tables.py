@@ -10,8 +10,7 @@ import pandas as pd
 from report import parser, publish
 from scipy.special import stdtrit
 
-from marin_scaling.errors import MarinScalingError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import MarinScalingError, Severity
 from marin_scaling.forecast.speedup import compare_recipes
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.groups import CHANCE, LEAST_T

@@ -14,9 +14,8 @@ from report import parser, publish
 from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.ladder.plan import plan_ladder
-from marin_scaling.run.paths import Workplace
 from marin_scaling.run.plan import rung_specs
-from marin_scaling.run.store import read_runs
+from marin_scaling.run.store import Workplace, read_runs
 from marin_scaling.train.launcher import local_pool, train_runs
 
 LADDER = Path(__file__).parents[1] / "ladders" / "quickstart.yaml"

@@ -19,11 +19,10 @@ from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.ladder.config import LadderFile, PerRun, read_ladder_file
 from marin_scaling.ladder.plan import plan_ladder
-from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.report import usual_plan
-from marin_scaling.run.paths import Workplace
+from marin_scaling.recipe.find import find_recipe, usual_plan
 from marin_scaling.run.plan import run_spec, rung_specs
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import Workplace
 from marin_scaling.train.launcher import Pool, local_pool, train_runs
 from marin_scaling.train.progress import WorkerEvent
 from marin_scaling.train.ray_pool import ray_pool

@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from marin_scaling.child_process import program
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.limits import COMMITS_SEARCHED, VERSIONS_BYTES
 from marin_scaling.printable import joined
-from marin_scaling.untrusted_files import GIT_NAME, repository_root
+from marin_scaling.untrusted_files import GIT_NAME, program, repository_root
 
 _SETTINGS = {
     "core.fsmonitor": "false",

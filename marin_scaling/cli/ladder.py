@@ -85,7 +85,7 @@ def ladder(
 
 
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:
-    from marin_scaling.findings import Severity
+    from marin_scaling.errors import Severity
     from marin_scaling.ladder.plan import ladder_document, ladder_table, plan_findings
 
     planned, of_data = loaded.plan(only), loaded.data_findings()
@@ -201,7 +201,7 @@ def show_recipe(
 
     Example: marin-scale recipe show delphi --budget 1e20
     """
-    from marin_scaling.recipe.report import recipe_document, recipe_text, usual_plan
+    from marin_scaling.recipe.find import recipe_document, recipe_text, usual_plan
     from marin_scaling.units import parse_flops
 
     found = _typed(recipe)
@@ -222,7 +222,7 @@ def diff_recipes(recipe: str = _RECIPE, other: str = _OTHER, budget: str = _BUDG
 
     Example: marin-scale recipe diff delphi recipes/mine.yaml --budget 1e20
     """
-    from marin_scaling.recipe.report import difference_text, usual_plan
+    from marin_scaling.recipe.find import difference_text, usual_plan
     from marin_scaling.units import parse_flops
 
     first, second = _typed(recipe), _typed(other)

@@ -11,8 +11,8 @@ import typer
 from marin_scaling.printable import joined, quoted
 
 if TYPE_CHECKING:
+    from marin_scaling.errors import Finding
     from marin_scaling.experiment.experiment import Experiment
-    from marin_scaling.findings import Finding
 
 experiment_app = typer.Typer(
     help="Import and validate experiments and their outcomes.",
@@ -96,10 +96,9 @@ def validate(
     """
     import json
 
-    from marin_scaling.errors import UsageError
+    from marin_scaling.errors import Severity, UsageError
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
-    from marin_scaling.findings import Severity
     from marin_scaling.limits import EXPERIMENTS_NAMED
     from marin_scaling.units import counted
     from marin_scaling.untrusted_files import is_present, require_regular_tree
@@ -137,7 +136,7 @@ def validate(
 
 
 def _is_refused(findings: Sequence[Finding]) -> bool:
-    from marin_scaling.findings import Severity
+    from marin_scaling.errors import Severity
 
     return any(finding.severity == Severity.ERROR for finding in findings)
 
@@ -166,9 +165,9 @@ def build() -> None:
 
 def _unsound_experiments() -> list[str]:
     """Return the names of refused experiments and the places of malformed ones."""
+    from marin_scaling.errors import Severity
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments
-    from marin_scaling.findings import Severity
 
     found = read_experiments(Path(EXPERIMENTS_DIR)) if Path(EXPERIMENTS_DIR).is_dir() else []
     findings = all_findings([each.experiment for each in found if each.experiment], root=Path())

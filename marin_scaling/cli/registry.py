@@ -79,7 +79,7 @@ def sign(
     from marin_scaling.preregistration.registry import one_folder, signers_path
     from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
     from marin_scaling.preregistration.verify.refit import verify_and_fit
-    from marin_scaling.run.paths import RUNS_DIR
+    from marin_scaling.run.store import RUNS_DIR
 
     folder = one_folder(which, registry=registry)
     print_steps(verify_and_fit(folder, allowed_signers=signers_path(folder), runs_dir=RUNS_DIR).steps)
@@ -274,7 +274,7 @@ def _give(
     from marin_scaling.preregistration.preregister import sign_notice
     from marin_scaling.preregistration.registry import one_folder
     from marin_scaling.preregistration.verdict import verdicts_on
-    from marin_scaling.run.paths import RUNS_DIR
+    from marin_scaling.run.store import RUNS_DIR
 
     require_reason(reason)
     folder = one_folder(which, registry=registry)
@@ -300,7 +300,7 @@ def reveal(which: str = _FOLDER, registry: Path = REGISTRY) -> None:
     from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.registry import one_folder, signers_path
     from marin_scaling.preregistration.verify.refit import verify_and_fit
-    from marin_scaling.run.paths import RUNS_DIR
+    from marin_scaling.run.store import RUNS_DIR
 
     folder = one_folder(which, registry=registry, sealed=True)
     if not is_sealed(folder):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from marin_scaling.accelerators import Machine
     from marin_scaling.data.corpus import TokenCorpus
-    from marin_scaling.findings import Finding
+    from marin_scaling.errors import Finding
     from marin_scaling.speedrun.checks import Validated
     from marin_scaling.speedrun.entry import Entry
     from marin_scaling.speedrun.submission import Submission
@@ -56,7 +56,7 @@ def validate(
     import json
     from datetime import UTC, datetime
 
-    from marin_scaling.findings import Severity
+    from marin_scaling.errors import Severity
     from marin_scaling.speedrun.judge import judge_all
     from marin_scaling.speedrun.track import tracks_folder
     from marin_scaling.untrusted_files import require_regular_tree
@@ -151,8 +151,7 @@ def submit(
 
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.tracked_run import named_spec
-    from marin_scaling.run.paths import RUNS_DIR
-    from marin_scaling.run.store import read_run, run_folder
+    from marin_scaling.run.store import RUNS_DIR, read_run, run_folder
     from marin_scaling.speedrun.from_runs import submission_from_runs
     from marin_scaling.speedrun.submission import Author
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
@@ -236,7 +235,7 @@ def info(
     """
     import json
 
-    from marin_scaling.findings import Severity
+    from marin_scaling.errors import Severity
     from marin_scaling.speedrun.entry import entry_plan, read_entry, run_info, run_info_text
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
@@ -265,7 +264,7 @@ def run(
 
     Example: marin-scale speedrun run speedruns/entries/dense-20.yaml
     """
-    from marin_scaling.run.paths import RUNS_DIR, workplace
+    from marin_scaling.run.store import RUNS_DIR, workplace
     from marin_scaling.speedrun.entry import name_findings, read_entry, recipe_files
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
@@ -294,7 +293,7 @@ def confirm(
     """
     import tempfile
 
-    from marin_scaling.run.paths import own_work_root
+    from marin_scaling.run.store import own_work_root
     from marin_scaling.speedrun.from_runs import confirmation
     from marin_scaling.speedrun.submission import read_submission
     from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, read_tracks, tracks_folder
@@ -356,8 +355,7 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, t
     """Train the missing runs of an entry that keeps its rules; return its submission."""
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
-    from marin_scaling.run.paths import Workplace, own_work_root
-    from marin_scaling.run.store import read_run, run_folder
+    from marin_scaling.run.store import Workplace, own_work_root, read_run, run_folder
     from marin_scaling.speedrun.entry import entry_specs, read_entry, submission_of
     from marin_scaling.train.session import pool_of, train_with_progress
 
@@ -383,7 +381,7 @@ def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[st
 
 def _require_none(findings: Sequence[Finding]) -> None:
     """Exit with status 1 if a finding is an error."""
-    from marin_scaling.findings import Severity
+    from marin_scaling.errors import Severity
 
     broken = [each for each in findings if each.severity is Severity.ERROR]
     for each in broken:

@@ -15,10 +15,9 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from marin_scaling.canonical_json import leaves, sha256_hex
-from marin_scaling.errors import MarinScalingError
+from marin_scaling.errors import Finding, MarinScalingError, error, warning
 from marin_scaling.experiment.experiment import Experiment, Outcome, Step
 from marin_scaling.files import read_bytes
-from marin_scaling.findings import Finding, error, warning
 from marin_scaling.preregistration.layout import OUTCOME_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.registry import read_registration, registration_folders, require_unchanged
 from marin_scaling.preregistration.statement import Statement, parse_moment

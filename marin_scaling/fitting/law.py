@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import FitRefused, Severity, UsageError
 from marin_scaling.units import counted, format_flops
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.findings import Finding, Severity
+from marin_scaling.errors import Finding, Severity
 from marin_scaling.fitting.law import Law, LawKind, find_law
 from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.run.audit import Exclusion

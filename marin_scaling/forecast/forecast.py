@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import FitRefused, Severity, UsageError
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier

@@ -25,7 +25,7 @@ from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, Target, forecast, forecast_runs, optimal_target
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array, effective_tokens
-from marin_scaling.run.paths import RUNS_DIR
+from marin_scaling.run.store import RUNS_DIR
 from marin_scaling.run.table import read_run_table
 from marin_scaling.units import format_count, format_flops, format_number
 

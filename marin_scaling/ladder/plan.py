@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from marin_scaling.errors import LadderFileError, RecipeError
-from marin_scaling.findings import Finding, Severity, warning
+from marin_scaling.errors import Finding, LadderFileError, RecipeError, Severity, warning
 from marin_scaling.ladder.config import ONE_AXIS, Compute, LadderFile, PerRun, RungsAtBudget
 from marin_scaling.ladder.fit_check import (
     Uneven,
@@ -22,8 +21,7 @@ from marin_scaling.ladder.speed import RecordedRun, RunTime, Speed, speed_of
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import Recipe, RungPlan, with_trunk_of
-from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.report import usual_plan
+from marin_scaling.recipe.find import find_recipe, usual_plan
 from marin_scaling.units import counted, format_bytes, format_count, format_duration, format_flops
 
 if TYPE_CHECKING:

@@ -42,10 +42,9 @@ from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
 from marin_scaling.printable import joined, wrapped
-from marin_scaling.run.paths import RUNS_DIR
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
 from marin_scaling.run.spec import RunSpec, read_spec
-from marin_scaling.run.store import is_finished, read_runs, run_folder
+from marin_scaling.run.store import RUNS_DIR, is_finished, read_runs, run_folder
 from marin_scaling.units import format_count, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
@@ -321,8 +320,7 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.forecast import forecast
     from marin_scaling.ladder.plan import plan_target
-    from marin_scaling.recipe.find import find_recipe
-    from marin_scaling.recipe.report import recipe_document
+    from marin_scaling.recipe.find import find_recipe, recipe_document
     from marin_scaling.run.plan import target_spec
     from marin_scaling.run.table import read_run_table
 

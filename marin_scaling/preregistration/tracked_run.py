@@ -20,9 +20,8 @@ from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_re
 from marin_scaling.preregistration.statement import prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, shares_so_far
-from marin_scaling.run.paths import RUNS_DIR, workplace
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import read_runs
+from marin_scaling.run.store import RUNS_DIR, read_runs, workplace
 from marin_scaling.run.table import read_run_table
 from marin_scaling.run.tracked_run import joined_run
 from marin_scaling.untrusted_files import is_present

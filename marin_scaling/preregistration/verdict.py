@@ -27,8 +27,7 @@ from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_re
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
-from marin_scaling.run.paths import RUNS_DIR
-from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
+from marin_scaling.run.store import RUNS_DIR, StoredRun, is_finished, read_run, run_folder
 from marin_scaling.untrusted_files import is_present, require_regular_tree
 
 _AWAY = "its run is not here to be compared"

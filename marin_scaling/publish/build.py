@@ -14,7 +14,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.child_process import child_environment, python_module
 from marin_scaling.errors import MarinScalingError, SiteError, UsageError, missing_extra
 from marin_scaling.files import replace_file
 from marin_scaling.limits import SITE_SECONDS
@@ -26,15 +25,21 @@ from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.publish.experiment_pages import experiment_pages, explanations
-from marin_scaling.publish.figures import PLOTTER_NAME, plotter
+from marin_scaling.publish.figures import PLOTTER_NAME, SITE_ASSETS, asset, plotter, render
 from marin_scaling.publish.forecast_index import INTERVALS, forecasts_index, home_files
 from marin_scaling.publish.forecast_page import ForecastPage, forecast_page
 from marin_scaling.publish.ladder_page import PROGRAM_NAME, ladder_names, ladder_page, ladders_index
-from marin_scaling.publish.render import SITE_ASSETS, asset, render
 from marin_scaling.publish.site_settings import SETTINGS_NAME, SITE_DIR, require_plain_settings
 from marin_scaling.speedrun.leaderboard import Board, Record
 from marin_scaling.units import format_flops
-from marin_scaling.untrusted_files import DATA_FOLDERS, SITE_SETTINGS, is_present, require_regular_tree
+from marin_scaling.untrusted_files import (
+    DATA_FOLDERS,
+    SITE_SETTINGS,
+    child_environment,
+    is_present,
+    python_module,
+    require_regular_tree,
+)
 
 GENERATED = Path("site/generated")
 

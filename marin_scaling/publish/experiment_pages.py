@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
+from marin_scaling.errors import Finding, Severity
 from marin_scaling.experiment.checks import (
     Figure,
     OwnRecords,
@@ -33,13 +34,11 @@ from marin_scaling.experiment.experiment import (
     read_experiments,
     to_line,
 )
-from marin_scaling.findings import Finding, Severity
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.markdown import Markdown, cell, chip, escape, link, malformed_section, page_name, web_link, whole
 from marin_scaling.printable import joined
 from marin_scaling.publish.charts import steps_chart
-from marin_scaling.publish.figures import picture_files, show_pictures
-from marin_scaling.publish.render import asset, render
+from marin_scaling.publish.figures import asset, picture_files, render, show_pictures
 from marin_scaling.publish.submission_page import commands_of
 from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import counted, format_count, format_duration, format_flops

@@ -25,11 +25,10 @@ from marin_scaling.preregistration.registry import REGISTRY, find_statement, rea
 from marin_scaling.preregistration.statement import Statement
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.preregistration.verify.authenticity import verify_folder
-from marin_scaling.publish.render import render
-from marin_scaling.run.paths import RUNS_DIR, Workplace, workplace
+from marin_scaling.publish.figures import render
 from marin_scaling.run.plan import hardware_of
 from marin_scaling.run.spec import MoeModelSpec, RunSpec, TokenizerSpec
-from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
+from marin_scaling.run.store import RUNS_DIR, StoredRun, Workplace, is_finished, read_run, run_folder, workplace
 from marin_scaling.units import format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 

@@ -37,12 +37,13 @@ from marin_scaling.publish.figures import (
     figure,
     figure_files,
     picture_files,
+    render,
     show_pictures,
     show_wide,
+    state_chip,
 )
 from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.publish.ladder_page import FittedLadder, LadderPage, PromisedRun
-from marin_scaling.publish.render import render, state_chip
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 

@@ -32,11 +32,10 @@ from marin_scaling.preregistration.statement import parse_moment, prediction_at
 from marin_scaling.preregistration.verdict import reservations, tracked_reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
+from marin_scaling.publish.figures import render, sentence, state_chip
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
-from marin_scaling.publish.render import render, sentence, state_chip
 from marin_scaling.run.curves import losses_so_far, shares_so_far
-from marin_scaling.run.paths import Workplace
-from marin_scaling.run.store import StoredRun, is_finished, read_run, read_runs, run_folder
+from marin_scaling.run.store import StoredRun, Workplace, is_finished, read_run, read_runs, run_folder
 from marin_scaling.units import counted, format_count, format_flops, format_number
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
 

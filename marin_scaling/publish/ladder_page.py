@@ -16,7 +16,7 @@ from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_tar
 from marin_scaling.limits import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
 from marin_scaling.preregistration.outcome import State
-from marin_scaling.publish.render import render, state_chip
+from marin_scaling.publish.figures import render, state_chip
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present

@@ -17,7 +17,7 @@ from marin_scaling.errors import SiteError, installed_from
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.git import address_on_the_web, checked_out_commit
 from marin_scaling.ladder.config import SCHEMA_FILE, ladder_schema
-from marin_scaling.publish.render import asset
+from marin_scaling.publish.figures import asset
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.yaml_config import PlainLoader
 

@@ -17,8 +17,7 @@ from marin_scaling.limits import JOINED
 from marin_scaling.markdown import cell, page_name, web_link
 from marin_scaling.printable import joined
 from marin_scaling.publish.charts import curve_chart
-from marin_scaling.publish.figures import picture_files, show_pictures
-from marin_scaling.publish.render import render
+from marin_scaling.publish.figures import picture_files, render, show_pictures
 from marin_scaling.run.store import read_run, records_by_log
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.entry import entry_of

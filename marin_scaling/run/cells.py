@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.findings import Finding, note, warning
+from marin_scaling.errors import Finding, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.columns import STEP_NAMES, spelled

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn
 
-from marin_scaling.errors import RunTableError
-from marin_scaling.findings import Finding, error, note
+from marin_scaling.errors import Finding, RunTableError, error, note
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.numbers import number_in, plain_number
 from marin_scaling.run.table_io import RawTable, chart_series, is_empty

@@ -23,9 +23,20 @@ from marin_scaling.laws import Array
 from marin_scaling.printable import joined
 from marin_scaling.run.columns import COLUMNS, STEP_NAMES, aliases_of, spelled
 from marin_scaling.run.numbers import number_in
-from marin_scaling.run.paths import Workplace, curve_path, elsewhere_dir, known_specs, shares_path, work_dir
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import History, HistoryRow, is_finished, read_run, run_folder
+from marin_scaling.run.store import (
+    History,
+    HistoryRow,
+    Workplace,
+    curve_path,
+    elsewhere_dir,
+    is_finished,
+    known_specs,
+    read_run,
+    run_folder,
+    shares_path,
+    work_dir,
+)
 from marin_scaling.run.table_io import chart_series, is_empty, read_table_file
 from marin_scaling.run.tracked_run import TrackedRun
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from marin_scaling.findings import Finding, error, warning
+from marin_scaling.errors import Finding, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.cells import Sweep, cells_of, numbers_in

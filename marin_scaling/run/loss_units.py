@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.errors import RunTableError
-from marin_scaling.findings import Finding, error, note
+from marin_scaling.errors import Finding, RunTableError, error, note
 from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
 from marin_scaling.run.audit import (

@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
-from marin_scaling.errors import DataError, MarinScalingError, RecipeError, UsageError
+from marin_scaling.errors import DataError, Finding, MarinScalingError, RecipeError, UsageError, warning
 from marin_scaling.files import read_bytes
-from marin_scaling.findings import Finding, warning
 from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, plan_ladder
 from marin_scaling.ladder.speed import RecordedRun
 from marin_scaling.printable import joined
 from marin_scaling.recipe.base import RungPlan
-from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.find import find_recipe, usual_plan
 from marin_scaling.recipe.model_shape import MoeShape
-from marin_scaling.recipe.report import usual_plan
-from marin_scaling.run.paths import RUNS_DIR, own_work_root
 from marin_scaling.run.spec import (
     DataSpec,
     EvaluationProtocol,
@@ -36,7 +33,7 @@ from marin_scaling.run.spec import (
     TokenizerSpec,
     read_spec,
 )
-from marin_scaling.run.store import RunRecord, as_moment, read_run, run_folders
+from marin_scaling.run.store import RUNS_DIR, RunRecord, as_moment, own_work_root, read_run, run_folders
 from marin_scaling.units import counted, format_count, format_flops, parse_flops
 
 if TYPE_CHECKING:

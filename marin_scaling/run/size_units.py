@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_scaling.errors import UsageError
-from marin_scaling.findings import Finding, error, note, warning
+from marin_scaling.errors import Finding, UsageError, error, note, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
 from marin_scaling.run.columns import formula_of, unit_of_name

@@ -13,8 +13,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from marin_scaling.errors import RunTableError, StorageError, UsageError, first_line, missing_extra
-from marin_scaling.findings import Finding, Severity, note, warning
+from marin_scaling.errors import (
+    Finding,
+    RunTableError,
+    Severity,
+    StorageError,
+    UsageError,
+    first_line,
+    missing_extra,
+    note,
+    warning,
+)
 from marin_scaling.limits import TEXT_CHARACTERS
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words

@@ -11,8 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from marin_scaling.accelerators import ACCELERATORS, accelerator, machine, variants
-from marin_scaling.errors import MarinScalingError
-from marin_scaling.findings import Finding, Severity, error, note, warning
+from marin_scaling.errors import Finding, MarinScalingError, Severity, error, note, warning
 from marin_scaling.printable import quoted
 from marin_scaling.run.store import StoredRecord, read_run
 from marin_scaling.speedrun.from_runs import differing_keys, submission_from_runs

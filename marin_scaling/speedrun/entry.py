@@ -12,8 +12,7 @@ from pydantic import Field
 
 from marin_scaling.accelerators import Machine, accelerator
 from marin_scaling.data.corpus import TokenCorpus
-from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Finding, error
+from marin_scaling.errors import DocumentError, Finding, error
 from marin_scaling.ladder.config import Compute, Data, Evaluation, Seeds
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import RECIPE_FILES, find_recipe

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from marin_scaling.errors import MarinScalingError
+from marin_scaling.errors import Finding, MarinScalingError, warning
 from marin_scaling.files import read_bytes
-from marin_scaling.findings import Finding, warning
 from marin_scaling.git import GitError, Repository, find_repository, require_repository
 from marin_scaling.run.store import records_by_log
 from marin_scaling.speedrun.checks import Rank, Validated, validate

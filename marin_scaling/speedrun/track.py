@@ -14,8 +14,7 @@ from typing import Annotated
 from pydantic import Field, field_validator, model_validator
 
 from marin_scaling.accelerators import accelerator
-from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Finding, error, note, warning
+from marin_scaling.errors import DocumentError, Finding, error, note, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.strict_model import SHA256, Part

@@ -30,9 +30,23 @@ from marin_scaling.errors import Interrupted, MarinScalingError, StorageError
 from marin_scaling.files import claim, read_own_bytes, replace_file
 from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.paths import STARTED_NAME, Workplace, compiled_dir, trunk_dir, weights_dir, work_dir
 from marin_scaling.run.spec import RunSpec, by_trunk, read_spec
-from marin_scaling.run.store import History, RunRecord, add_run, end_of_run, is_finished, is_moment, read_run, run_folder
+from marin_scaling.run.store import (
+    STARTED_NAME,
+    History,
+    RunRecord,
+    Workplace,
+    add_run,
+    compiled_dir,
+    end_of_run,
+    is_finished,
+    is_moment,
+    read_run,
+    run_folder,
+    trunk_dir,
+    weights_dir,
+    work_dir,
+)
 from marin_scaling.train.compiled_programs import compiling_once, in_turns
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import EventWriter, WorkerEvent, failure_of

@@ -23,9 +23,8 @@ from marin_scaling.canonical_json import digest_of
 from marin_scaling.errors import StorageError, first_line
 from marin_scaling.files import read_own_bytes, replace_file, sync_folder
 from marin_scaling.run.curves import forget_seal
-from marin_scaling.run.paths import checkpoints_root, curve_path
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import Trunk
+from marin_scaling.run.store import Trunk, checkpoints_root, curve_path
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.step import in_other_layout
 

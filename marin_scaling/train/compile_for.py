@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.accelerators import Accelerator, accelerator
 from marin_scaling.canonical_json import digest_of
-from marin_scaling.child_process import child_environment, python_module
-from marin_scaling.errors import TrainingFailed, UsageError, missing_extra
+from marin_scaling.errors import Finding, TrainingFailed, UsageError, error, missing_extra
 from marin_scaling.files import read_own_bytes
-from marin_scaling.findings import Finding, error
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.ladder.fit_check import changed_settings, mesh_product, milder, training_memory_bytes, uneven_sizes
 from marin_scaling.ladder.plan import TARGET, expected_target
 from marin_scaling.printable import wrapped
-from marin_scaling.run.paths import Workplace
 from marin_scaling.run.plan import LoadedLadder, as_list, spec_on_data
 from marin_scaling.run.spec import DataSpec, RunSpec
+from marin_scaling.run.store import Workplace
 from marin_scaling.train.environment import package_versions
 from marin_scaling.units import counted, format_bytes, format_duration, format_flops
+from marin_scaling.untrusted_files import child_environment, python_module
 
 if TYPE_CHECKING:
     import pandas as pd

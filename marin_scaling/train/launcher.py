@@ -14,17 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marin_scaling.child_process import child_environment, program, python_module
 from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.files import claim, hide_from_git, replace_file, require_writable
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.paths import Workplace, spec_path, work_dir
 from marin_scaling.run.spec import RunSpec, by_trunk
-from marin_scaling.run.store import is_finished
+from marin_scaling.run.store import Workplace, is_finished, spec_path, work_dir
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
 from marin_scaling.train.shared_storage import Exchange
+from marin_scaling.untrusted_files import child_environment, program, python_module
 
 _USED_SHARE = 0.9  # of a GPU's memory for all processes together; the driver and the compiler use the rest
 

@@ -31,8 +31,8 @@ from levanter.utils.mesh import DEFAULT_DP_AXES, MeshConfig
 
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.ladder.config import ONE_AXIS, Compute, Mesh
-from marin_scaling.run.paths import checkpoints_root
 from marin_scaling.run.spec import ModelSpec, MoeModelSpec, RunSpec
+from marin_scaling.run.store import checkpoints_root
 from marin_scaling.train.compiled_programs import sealed_programs
 from marin_scaling.train.moe import GrugMoeConfig
 from marin_scaling.train.optimizer import STACK_AXIS

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.child_process import child_environment
 from marin_scaling.errors import ClusterError, first_line
 from marin_scaling.files import claim, make_private, replace_file
 from marin_scaling.git import checked_out_commit
 from marin_scaling.ladder.config import PerRun, TpuSlice
-from marin_scaling.run.paths import Workplace, spec_path
 from marin_scaling.run.spec import RunSpec, by_trunk
+from marin_scaling.run.store import Workplace, spec_path
 from marin_scaling.train.environment import ProcessGroup
 from marin_scaling.train.launcher import Pool, how_it_ended, shared_memory, worker_command
 from marin_scaling.train.progress import WorkerEvent, parse_event
+from marin_scaling.untrusted_files import child_environment
 
 _HOST_LABEL = "ray.io/tpu-worker-id"
 _RESERVING_SECONDS = 5.0

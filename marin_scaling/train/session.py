@@ -26,26 +26,29 @@ from marin_scaling.printable import terminal_below
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
 from marin_scaling.run.curves import losses_so_far
-from marin_scaling.run.paths import (
+from marin_scaling.run.plan import LoadedLadder
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import (
     STARTED_NAME,
     WORK_ROOT,
+    StoredRun,
     Workplace,
+    is_finished,
     known_specs,
+    read_run,
+    run_folder,
     trunk_dir,
     weights_dir,
     work_dir,
     workplace,
 )
-from marin_scaling.run.plan import LoadedLadder
-from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import StoredRun, is_finished, read_run, run_folder
 from marin_scaling.units import counted, format_duration, format_flops, parse_duration
 
 if TYPE_CHECKING:
     from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.ladder.config import Hardware, LadderFile
-    from marin_scaling.run.paths import Workplace
     from marin_scaling.run.spec import RunSpec
+    from marin_scaling.run.store import Workplace
     from marin_scaling.train.compile_for import CompiledLadder
     from marin_scaling.train.launcher import Pool, TrainingTime
 

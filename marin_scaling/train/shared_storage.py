@@ -20,19 +20,24 @@ from marin_scaling.data.corpus import MANIFEST_NAME, damaged_rows, data_folder, 
 from marin_scaling.errors import MarinScalingError, RecordError, StorageError, first_line
 from marin_scaling.files import claim, new_folder, read_own_bytes, replace_file
 from marin_scaling.run.curves import forget_seal
-from marin_scaling.run.paths import (
+from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.store import (
     STARTED_NAME,
     WEIGHTS_MARKER,
+    StoredRun,
     Workplace,
+    add_run,
     checkpoints_root,
     curve_path,
     elsewhere_dir,
+    is_finished,
+    is_moment,
+    read_run,
+    run_folder,
     shares_path,
     weights_dir,
     work_dir,
 )
-from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import StoredRun, add_run, is_finished, is_moment, read_run, run_folder
 
 
 class SharedStorage:

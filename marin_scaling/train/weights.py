@@ -14,9 +14,8 @@ from pydantic import ValidationError
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.errors import StorageError, UsageError, first_line, missing_extra
 from marin_scaling.files import read_bytes, read_own_bytes, replace_file, sync_folder
-from marin_scaling.run.paths import WEIGHTS_MARKER, Workplace, weights_dir
 from marin_scaling.run.spec import DIRECTORY_DIGITS, MoeModelSpec, RunSpec
-from marin_scaling.run.store import RunRecord, StoredRun
+from marin_scaling.run.store import WEIGHTS_MARKER, RunRecord, StoredRun, Workplace, weights_dir
 from marin_scaling.strict_model import faults_of
 from marin_scaling.train.checkpoints import digest_of_files
 from marin_scaling.train.environment import ALONE, ProcessGroup

@@ -15,8 +15,7 @@ from run_factory import rung_spec
 from marin_scaling.errors import RecordError
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.run.curves import LossCurve
-from marin_scaling.run.paths import STARTED_NAME, Workplace, work_dir
-from marin_scaling.run.store import read_run
+from marin_scaling.run.store import STARTED_NAME, Workplace, read_run, work_dir
 from marin_scaling.train import __main__ as worker
 from marin_scaling.train.shared_storage import Exchange
 

@@ -16,10 +16,9 @@ from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.files import replace_file
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.ladder.plan import plan_ladder
-from marin_scaling.run.paths import Workplace, checkpoints_root, spec_path, work_dir
 from marin_scaling.run.plan import rung_specs
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import is_finished, run_folder
+from marin_scaling.run.store import Workplace, checkpoints_root, is_finished, run_folder, spec_path, work_dir
 from marin_scaling.train.launcher import worker_command
 from marin_scaling.train.progress import parse_event
 

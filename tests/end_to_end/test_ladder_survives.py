@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_ladder import LADDER, histories, repository, start
 
-from marin_scaling.run.paths import Workplace
-from marin_scaling.run.store import read_runs
+from marin_scaling.run.store import Workplace, read_runs
 from marin_scaling.train.weights import kept_weights
 
 pytest.importorskip("levanter", reason="the train extra is not installed")

@@ -10,7 +10,7 @@ import pytest
 from run_factory import corpus, rung_spec
 from tiny_ladder import histories, repository, start
 
-from marin_scaling.run.paths import Workplace, work_dir
+from marin_scaling.run.store import Workplace, work_dir
 from marin_scaling.train.shared_storage import Exchange
 
 pytest.importorskip("levanter", reason="the train extra is not installed")

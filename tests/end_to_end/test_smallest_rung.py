@@ -10,9 +10,12 @@ pytestmark = pytest.mark.train
 from marin_scaling.data.documents import standard_library_corpus  # noqa: E402
 from marin_scaling.ladder.config import read_ladder_file  # noqa: E402
 from marin_scaling.ladder.plan import plan_ladder  # noqa: E402
-from marin_scaling.run.paths import Workplace  # noqa: E402
 from marin_scaling.run.plan import rung_specs  # noqa: E402
-from marin_scaling.run.store import read_run, run_folder  # noqa: E402
+from marin_scaling.run.store import (  # noqa: E402
+    Workplace,
+    read_run,
+    run_folder,
+)
 from marin_scaling.train.launcher import local_pool, train_runs  # noqa: E402
 
 QUICKSTART = Path(__file__).parents[2] / "ladders" / "quickstart.yaml"

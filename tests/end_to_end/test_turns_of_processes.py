@@ -10,8 +10,8 @@ from run_factory import corpus, rung_spec
 
 from marin_scaling.data.corpus import data_folder, write_corpus
 from marin_scaling.files import replace_file
-from marin_scaling.run.paths import Workplace, compiled_dir, spec_path
 from marin_scaling.run.spec import DataSpec
+from marin_scaling.run.store import Workplace, compiled_dir, spec_path
 from marin_scaling.train.compiled_programs import compiling_once
 from marin_scaling.train.launcher import worker_command
 from marin_scaling.train.progress import parse_event

@@ -10,9 +10,8 @@ from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.ladder.config import LadderFile
 from marin_scaling.ladder.plan import plan_ladder
 from marin_scaling.run.import_runs import import_runs
-from marin_scaling.run.paths import Workplace
 from marin_scaling.run.plan import rung_specs
-from marin_scaling.run.store import read_run, run_folder
+from marin_scaling.run.store import Workplace, read_run, run_folder
 from marin_scaling.run.trackers import read_tracked_runs
 from marin_scaling.train.launcher import local_pool, train_runs
 from marin_scaling.train.progress import WorkerEvent

@@ -19,7 +19,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from marin_scaling.child_process import program
 from marin_scaling.errors import SigningError, VerificationError
 from marin_scaling.files import configuration_folder, write_secret
 from marin_scaling.git import own_setting
@@ -34,6 +33,7 @@ from marin_scaling.preregistration.signing.sshsig import (
     public_key_of,
     verify_signature,
 )
+from marin_scaling.untrusted_files import program
 
 
 def sign_with_agent(content: bytes, *, key: PublicKey) -> bytes:

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import false_discovery_control, t
 
-from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.findings import error
+from marin_scaling.errors import FitRefused, RunTableError, UsageError, error
 from marin_scaling.forecast.speedup import compare_recipes
 from marin_scaling.forecast.speedup_conventions import Verdict, holm, measure, needed_flops
 from marin_scaling.laws import FrontierLaw, SurfaceLaw, frontier_loss

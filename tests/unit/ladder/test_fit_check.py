@@ -9,14 +9,12 @@ from typer.testing import CliRunner
 
 from marin_scaling.accelerators import ACCELERATORS
 from marin_scaling.cli.app import app
-from marin_scaling.errors import LadderFileError
-from marin_scaling.findings import Finding, Severity
+from marin_scaling.errors import Finding, LadderFileError, Severity
 from marin_scaling.ladder.config import Compute, Hardware, LadderFile, Mesh
 from marin_scaling.ladder.fit_check import USABLE_MEMORY, check_fit, roofline, training_memory_bytes
 from marin_scaling.ladder.plan import expected_target, ladder_document, plan_findings, plan_ladder, require_fitting
 from marin_scaling.recipe.base import RungPlan
-from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.report import usual_plan
+from marin_scaling.recipe.find import find_recipe, usual_plan
 
 SLICE = {"per_run": {"tpu_slice": {"version": "v5p", "topology": "2x2x4"}}}
 ONE_CHIP = {"per_run": {"tpu_slice": {"version": "v5p", "topology": "1x1x1"}}}

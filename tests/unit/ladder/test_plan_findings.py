@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from marin_scaling.findings import Severity
+from marin_scaling.errors import Severity
 from marin_scaling.ladder.config import LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, ladder_table, plan_findings, plan_ladder
 

@@ -25,7 +25,7 @@ from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verdict import check_preregistration
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.run.curves import LossCurve
-from marin_scaling.run.paths import curve_path, work_dir, workplace
+from marin_scaling.run.store import curve_path, work_dir, workplace
 
 CAROL = "carol@example.org"
 LATER = CREATED_AT + timedelta(days=1)

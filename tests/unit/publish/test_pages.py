@@ -30,7 +30,7 @@ from marin_scaling.publish.build import generated_pages, write_generated_pages
 from marin_scaling.publish.forecast_index import forecasts_index
 from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.run.curves import LossCurve
-from marin_scaling.run.paths import Workplace, curve_path, work_dir
+from marin_scaling.run.store import Workplace, curve_path, work_dir
 from marin_scaling.run.table import read_run_table
 from marin_scaling.scoring import crps
 from marin_scaling.units import format_count, format_flops

@@ -6,7 +6,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from marin_scaling.markdown import Markdown, escape
-from marin_scaling.publish.render import TEMPLATES, render
+from marin_scaling.publish.figures import TEMPLATES, render
 
 HOSTILE = "<script>x</script> | [a](b) {{ 7 * 7 }}"
 

@@ -8,9 +8,8 @@ import pytest
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import Recipe
-from marin_scaling.recipe.find import RECIPES
+from marin_scaling.recipe.find import RECIPES, recipe_document
 from marin_scaling.recipe.formulas import constants_of
-from marin_scaling.recipe.report import recipe_document
 
 MATHEMATICS = {"__builtins__": {}, "min": min, "max": max, "round": round, "log2": math.log2, "ceil": math.ceil, "range": range}
 BUDGETS = {

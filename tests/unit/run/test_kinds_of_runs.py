@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import FitRefused, RunTableError, Severity, UsageError
 from marin_scaling.fitted import load_runs
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.findings import Severity
+from marin_scaling.errors import Severity
 from marin_scaling.run.audit import audit_runs, audit_sizes
 from marin_scaling.run.table import read_run_table
 

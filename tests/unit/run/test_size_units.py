@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from marin_scaling.errors import RunTableError, UsageError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import RunTableError, Severity, UsageError
 from marin_scaling.run.size_units import unit_named
 from marin_scaling.run.table import table_of_frame
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from registration_factory import run_spec, store_run, target_spec
 
-from marin_scaling.errors import UsageError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import Severity, UsageError
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.run.store import Hardware, StoredRun, read_run
 from marin_scaling.speedrun.checks import validate

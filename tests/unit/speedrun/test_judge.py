@@ -9,7 +9,7 @@ import pytest
 from git_repository import commit, git
 from registration_factory import run_spec, store_run
 
-from marin_scaling.findings import Severity
+from marin_scaling.errors import Severity
 from marin_scaling.git import GitError, require_repository
 from marin_scaling.run.store import read_run
 from marin_scaling.speedrun.from_runs import submission_from_runs

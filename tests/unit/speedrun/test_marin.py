@@ -14,8 +14,7 @@ from submission_factory import submission
 from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
-from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import DocumentError, Severity
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.speedrun.checks import Validated, validate
 from marin_scaling.speedrun.import_files import import_file, import_marin_board

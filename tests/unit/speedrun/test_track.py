@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from submission_factory import changed, seed_document, submission
 
-from marin_scaling.errors import DocumentError
-from marin_scaling.findings import Severity
+from marin_scaling.errors import DocumentError, Severity
 from marin_scaling.speedrun.submission import Submission, read_submissions
 from marin_scaling.speedrun.track import AXES, Track, axis_key, read_tracks, track_findings
 from marin_scaling.units import format_number

@@ -8,7 +8,7 @@ import pytest
 from command_line import marin_scale
 from submission_factory import FINISHED_AT, SECONDS, changed, seed_document, submission, submission_document
 
-from marin_scaling.findings import Severity
+from marin_scaling.errors import Severity
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.leaderboard import boards
 from marin_scaling.speedrun.submission import Submission, write_submission

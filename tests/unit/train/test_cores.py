@@ -9,7 +9,7 @@ from run_factory import rung_spec, stand_in
 
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.ladder.config import Hardware
-from marin_scaling.run.paths import Workplace
+from marin_scaling.run.store import Workplace
 from marin_scaling.train.session import pool_of
 
 CORES = sorted(os.sched_getaffinity(0))[:2]

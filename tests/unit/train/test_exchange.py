@@ -15,8 +15,17 @@ from marin_scaling.data.corpus import byte_corpus, data_folder, map_corpus, writ
 from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.errors import RecordError, StorageError
 from marin_scaling.run.curves import losses_so_far
-from marin_scaling.run.paths import Workplace, checkpoints_root, curve_path, weights_dir, work_dir
-from marin_scaling.run.store import History, HistoryRow, add_run, read_runs
+from marin_scaling.run.store import (
+    History,
+    HistoryRow,
+    Workplace,
+    add_run,
+    checkpoints_root,
+    curve_path,
+    read_runs,
+    weights_dir,
+    work_dir,
+)
 from marin_scaling.train import launcher as run_ladder
 from marin_scaling.train import shared_storage as module
 from marin_scaling.train.launcher import train_runs

@@ -20,9 +20,8 @@ from text_factory import write_tokenizer  # noqa: E402
 
 import marin_scaling as ms  # noqa: E402
 from marin_scaling.errors import StorageError  # noqa: E402
-from marin_scaling.run.paths import Workplace  # noqa: E402
 from marin_scaling.run.spec import MoeModelSpec, RunSpec, TokenizerSpec  # noqa: E402
-from marin_scaling.run.store import add_run  # noqa: E402
+from marin_scaling.run.store import Workplace, add_run  # noqa: E402
 
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
 """Change of configuration and tensors in place."""

@@ -8,7 +8,7 @@ from run_factory import rung_spec, stand_in
 
 from marin_scaling.errors import ClusterError, LadderFileError, TrainingFailed
 from marin_scaling.ladder.config import Hardware, PerRun, read_ladder_file
-from marin_scaling.run.paths import Workplace
+from marin_scaling.run.store import Workplace
 from marin_scaling.train.launcher import Pool, visible_gpus
 from marin_scaling.train.session import pool_of, target_pool
 

@@ -14,9 +14,13 @@ from run_factory import SHAPE, corpus, record_of, rung_spec  # noqa: E402
 
 from marin_scaling.errors import StorageError, UsageError  # noqa: E402
 from marin_scaling.ladder.config import Compute  # noqa: E402
-from marin_scaling.run.paths import Workplace  # noqa: E402
 from marin_scaling.run.spec import ModelSpec, RunSpec  # noqa: E402
-from marin_scaling.run.store import StoredRun, add_run, read_run  # noqa: E402
+from marin_scaling.run.store import (  # noqa: E402
+    StoredRun,
+    Workplace,
+    add_run,
+    read_run,
+)
 
 TOLERANCE = 1e-4  # of logits of size 1 to 10 in float32, after sums of up to 64 terms and two layers
 

@@ -7,9 +7,8 @@ from run_factory import record_of, rung_spec
 
 from marin_scaling.files import claim
 from marin_scaling.run.curves import LossCurve
-from marin_scaling.run.paths import STARTED_NAME, Workplace, work_dir
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.run.store import History, HistoryRow, add_run
+from marin_scaling.run.store import STARTED_NAME, History, HistoryRow, Workplace, add_run, work_dir
 from marin_scaling.train.session import run_state, status_text
 
 

@@ -13,7 +13,7 @@ from run_factory import mixture_spec, rung_spec
 
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.paths import Workplace
+from marin_scaling.run.store import Workplace
 from marin_scaling.train.launcher import worker_command
 
 pytest.importorskip("levanter", reason="the train extra is not installed")

@@ -11,7 +11,7 @@ from run_factory import rung_spec
 from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.data.documents import standard_library_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
-from marin_scaling.run.paths import Workplace
+from marin_scaling.run.store import Workplace
 from marin_scaling.train.launcher import local_pool, train_runs
 from marin_scaling.train.progress import failure_of
 

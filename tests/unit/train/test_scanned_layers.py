@@ -9,8 +9,8 @@ from real_training import save_each_step, stop_at, trained
 from run_factory import MOE_SHAPE, SHAPE, record_of, rung_spec
 
 from marin_scaling.ladder.config import Compute
-from marin_scaling.run.paths import Workplace
 from marin_scaling.run.spec import ModelSpec, MoeModelSpec, RunSpec
+from marin_scaling.run.store import Workplace
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]

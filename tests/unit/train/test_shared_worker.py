@@ -9,8 +9,7 @@ import pytest
 from run_factory import corpus, record_of, rung_spec
 
 from marin_scaling.data.corpus import data_folder, write_corpus
-from marin_scaling.run.paths import Workplace, weights_dir, work_dir
-from marin_scaling.run.store import History, HistoryRow, read_runs
+from marin_scaling.run.store import History, HistoryRow, Workplace, read_runs, weights_dir, work_dir
 from marin_scaling.train import __main__ as worker
 from marin_scaling.train import shared_storage as module
 from marin_scaling.train.progress import EventWriter, WorkerEvent, parse_event
