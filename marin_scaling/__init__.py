@@ -20,6 +20,7 @@ _HOME = {
     "fit": "fitted",
     "backtest": "fitted",
     "custom_law": "fitting.custom_law",
+    "tune": "forecast.tuning",
     "load_ladder": "train.session",
     "load_exported": "train.weights",
     "preregister": "preregistration.preregister",

@@ -1,4 +1,4 @@
-"""Commands `marin-scale fit`, `backtest`, `speedup` and `downstream`."""
+"""Commands `marin-scale fit`, `backtest`, `tune`, `speedup` and `downstream`."""
 
 from __future__ import annotations
 
@@ -168,7 +168,12 @@ def chosen_law(text: str) -> str | LawKind:
 
 def chosen_columns(pairs: list[str]) -> dict[str, str]:
     """Return the choices of `--column`, as in {"loss": "eval/loss"}."""
-    return _chosen(pairs, option="--column", example="loss=eval/loss")
+    return chosen_pairs(pairs, option="--column", example="loss=eval/loss")
+
+
+def chosen_rows(pairs: list[str]) -> dict[str, str]:
+    """Return the choices of `--where`, as in {"dataset": "web"}."""
+    return chosen_pairs(pairs, option="--where", example="dataset=web")
 
 
 def reading_choices(
@@ -178,7 +183,7 @@ def reading_choices(
     return {
         "columns": chosen_columns(column),
         "units": chosen_units(unit),
-        "where": _chosen(where, option="--where", example="dataset=web"),
+        "where": chosen_rows(where),
         "keep": keep,
         "drop": drop,
         "allow": allow,
@@ -191,7 +196,7 @@ def chosen_units(pairs: list[str]) -> dict[str, str]:
     from marin_scaling.errors import UsageError
     from marin_scaling.run.size_units import UNITS
 
-    chosen = _chosen(pairs, option="--unit", example="flops=GFLOPs")
+    chosen = chosen_pairs(pairs, option="--unit", example="flops=GFLOPs")
     for column in chosen:
         if column not in UNITS:
             raise UsageError(
@@ -202,7 +207,8 @@ def chosen_units(pairs: list[str]) -> dict[str, str]:
     return chosen
 
 
-def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
+def chosen_pairs(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
+    """Return the NAME=VALUE pairs of a repeated option; `UsageError` for another form, or a name that occurs twice."""
     from marin_scaling.errors import UsageError
 
     chosen: dict[str, str] = {}
@@ -212,7 +218,7 @@ def _chosen(pairs: list[str], *, option: str, example: str) -> dict[str, str]:
             reason = f"{ours!r} is already {chosen.get(ours)!r}" if ours in chosen else "the form is NAME=VALUE"
             raise UsageError(
                 f"{option} {pair!r}: {reason}.",
-                why="Each column of a run table is chosen once.",
+                why="Each name is chosen once.",
                 fix=f"Write it like {option} {example}, once for each column.",
             )
         chosen[ours] = theirs
@@ -249,6 +255,58 @@ def backtest_table(
         typer.echo(dump_canonical(backtest_document(result)), nl=False)
     else:
         typer.echo(backtest_text(result))
+
+
+_TARGETS = typer.Option(
+    [],
+    "--predict",
+    metavar="TARGET",
+    help='Predict for a run, as in "width=2048 tokens=1e11 batch_size=512"; repeatable.',
+)
+_SIZE = typer.Option("", "--size", metavar="COLUMN", help="width, active_params or params; default: the first that varies.")
+_WRITE_RECIPE = typer.Option(
+    None, "--write-recipe", metavar="FILE", help="Write a recipe file that follows the law of the learning rate."
+)
+
+
+def tune_table(
+    table: Path = TABLE,
+    predict: list[str] = _TARGETS,
+    size: str = _SIZE,
+    optima: bool = typer.Option(False, "--optima", help="Each row is the optimum of its cell, not a run."),
+    column: list[str] = COLUMN,
+    where: list[str] = WHERE,
+    write_recipe: Path | None = _WRITE_RECIPE,
+    base: str = typer.Option("", "--base", metavar="RECIPE", help="Recipe that --write-recipe changes."),
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+    seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the intervals."),
+) -> None:
+    """Fit laws of the best learning rate, weight decay and batch size.
+
+    The table needs a size, tokens, loss and the swept hyperparameters of each run. A law is checked by predicting the largest
+    cells from the smaller ones; its cost is the loss above their minimum.
+
+    Example: marin-scale tune sweep.csv --predict "width=2048 tokens=1e11 batch_size=512"
+    """
+    from marin_scaling.errors import UsageError
+    from marin_scaling.forecast.tuning import tune
+    from marin_scaling.run.tuning_runs import HYPERPARAMETERS, parse_target
+
+    if bool(write_recipe) != bool(base):
+        raise UsageError(
+            "--write-recipe FILE and --base RECIPE belong together.",
+            fix="Give both, as in --write-recipe recipes/tuned.yaml --base delphi",
+        )
+    found = tune(table, columns=chosen_columns(column), where=chosen_rows(where), size=size, are_optima=optima, seed=seed)
+    targets = [found.predict(**parse_target(text, known=[found.runs.size, "tokens", *HYPERPARAMETERS])) for text in predict]
+    if write_recipe:
+        found.write_recipe(write_recipe, base=base)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(found.document(targets)), nl=False)
+    else:
+        typer.echo(found.text(targets) + (f"\n\nrecipe: {write_recipe}" if write_recipe else ""))
 
 
 _BASELINE = typer.Argument(metavar="BASELINE", help="Table of runs of the baseline recipe.")

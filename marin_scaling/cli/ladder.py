@@ -25,6 +25,14 @@ _LADDER = typer.Argument(metavar="LADDER.yaml", help="Ladder file.")
 _ONLY = typer.Option([], "--only", metavar="BUDGET[/WIDTH]", help="Only these runs; repeatable.")
 
 
+_SWEEP = typer.Option(
+    [],
+    "--sweep",
+    metavar="NAME=VALUES",
+    help="Train each rung at learning_rate=0.5,1,2 times its own, or in batches of batch_size=8,16,32, into runs/LADDER-sweep.",
+)
+
+
 def ladder(
     ladder_path: Path = _LADDER,
     where: str = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS."),
@@ -32,6 +40,7 @@ def ladder(
     max_parallel: int | None = typer.Option(None, "--max-parallel", metavar="N", min=1, help="Train at most N runs at a time."),
     stop_after: str = typer.Option("", "--stop-after", metavar="TIME", help="Stop after 90s, 30m or 2h; rerun to resume."),
     keep_weights: bool = typer.Option(False, "--keep-weights", help="Keep the weights, for marin-scale export."),
+    sweep: list[str] = _SWEEP,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the rungs and their cost; train nothing."),
     topology: str | None = typer.Option(
         None, "--compile-for", metavar="TPU", help="Compile for a TPU slice that is not here (v5p:2x2x4); train nothing."
@@ -48,6 +57,7 @@ def ladder(
     from marin_scaling.train.session import load_ladder
 
     loaded = load_ladder(ladder_path)
+    loaded = loaded.swept(**_sweep(sweep)) if sweep else loaded
     if dry_run and topology is not None:
         raise UsageError("--dry-run and --compile-for exclude each other.", fix="Give one of them; --dry-run takes a second.")
     if as_json and not dry_run and topology is None:
@@ -79,9 +89,28 @@ def ladder(
         typer.echo(f"The {len(done.specs)} selected runs of {rungs} are recorded in {done.runs_dir}.")
     else:
         ladder, runs = (shlex.quote(str(path)) for path in (ladder_path, done.runs_dir))
-        typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale fit {runs}")
+        typer.echo(f"All {rungs} runs are recorded in {done.runs_dir}.\nNext: marin-scale {'tune' if sweep else 'fit'} {runs}")
+        if sweep:
+            return
         commit = f"git add {ladder} {runs} && git commit -m 'Train the ladder {loaded.ladder.file.name}'"
         typer.echo(f"To preregister the target: {commit}\n  marin-scale preregister {ladder}")
+
+
+def _sweep(choices: list[str]) -> dict[str, list[float]]:
+    """Return the arguments of `swept` that the options give."""
+    from marin_scaling.cli.fit import chosen_pairs
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.numbers import number_in
+    from marin_scaling.run.plan import SWEEP_LIKE, SWEPT
+
+    found = dict[str, list[float]]()
+    for name, text in chosen_pairs(choices, option="--sweep", example="learning_rate=0.5,0.7,1,1.4,2").items():
+        values = [number for part in text.split(",") if (number := number_in(part)) is not None]
+        if name not in SWEPT or len(values) < len(text.split(",")):
+            what = f"{name!r} cannot be swept" if name not in SWEPT else "not all values are numbers"
+            raise UsageError(f"--sweep {name}={text}: {what}.", fix=SWEEP_LIKE)
+        found[name] = values
+    return found
 
 
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from marin_scaling.ladder.fit_check import (
 from marin_scaling.ladder.speed import RecordedRun, RunTime, Speed, speed_of
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
-from marin_scaling.recipe.base import Recipe, RungPlan, with_trunk_of
+from marin_scaling.recipe.base import Recipe, RungKey, RungPlan, with_trunk_of
 from marin_scaling.recipe.find import find_recipe, usual_plan
 from marin_scaling.units import counted, format_bytes, format_count, format_duration, format_flops
 
@@ -40,9 +40,9 @@ class Rung:
     seed: int
 
     @property
-    def key(self) -> tuple[str, int, float]:
-        """Name, seed and FLOPs, which records of the run have."""
-        return self.plan.rung_name, self.seed, self.plan.flops
+    def key(self) -> RungKey:
+        """What tells rungs apart, which records of the run have."""
+        return self.plan.rung_name, self.seed, self.plan.flops, self.plan.batch_size, self.plan.hyperparameters.learning_rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,8 @@ class Ladder:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row per rung: budget, width, layers, params, active params, tokens, batch size, steps, FLOPs and seed.
+        """One row per rung: budget, width, layers, params, active params, tokens, batch size, steps, learning rate,
+        FLOPs and seed.
 
         Also seconds, MFU and cost, as far as the speed is known, and `recorded`.
         """
@@ -77,11 +78,11 @@ class Ladder:
         return whole and whole.part(self.own_part(rung))
 
     def is_recorded(self, rung: Rung) -> bool:
-        """Return True if a run with the rung's name, seed and FLOPs is recorded."""
+        """Return True if a run with the rung's name, seed, FLOPs, batch size and learning rate is recorded."""
         return rung.key in self._recorded_rungs
 
     @cached_property
-    def _recorded_rungs(self) -> set[tuple[str, int, float]]:
+    def _recorded_rungs(self) -> set[RungKey]:
         return {run.rung for run in self.recorded}
 
     def progress(self, rung: Rung) -> dict[str, Any]:
@@ -133,6 +134,7 @@ def _row(rung: Rung) -> dict[str, float]:
         "tokens": plan.trained_tokens,
         "batch_size": plan.batch_size,
         "train_steps": plan.train_steps,
+        "learning_rate": plan.hyperparameters.learning_rate,
         "flops": plan.flops,
         "seed": rung.seed,
     }
@@ -464,10 +466,10 @@ def _total(ladder: Ladder) -> RunTime | None:
     return ladder.speed.timed(sum(each.seconds for each in times), times[0].basis) if times else None
 
 
-def time_left(ladder: Ladder, *, done: Mapping[tuple[str, int, float], float] | None = None) -> RunTime | None:
+def time_left(ladder: Ladder, *, done: Mapping[RungKey, float] | None = None) -> RunTime | None:
     """Return the time until all rungs are recorded, at the speed of those that are; None if no speed was recorded.
 
-    `done` has the shares of their steps that begun rungs trained, by name, seed and FLOPs. The longest rung takes its own
+    `done` has the shares of their steps that begun rungs trained. The longest rung takes its own
     time, however many train side by side.
     """
     speed, shares = ladder.speed, done or {}

@@ -14,7 +14,7 @@ import numpy as np
 from marin_scaling.accelerators import accelerator
 from marin_scaling.ladder.config import Hardware, LadderFile
 from marin_scaling.ladder.fit_check import roofline
-from marin_scaling.recipe.base import RungPlan
+from marin_scaling.recipe.base import RungKey, RungPlan
 from marin_scaling.units import format_duration
 
 Basis = Literal["recorded", "file", "peak"]
@@ -27,8 +27,8 @@ _OTHER_NAMES_IN_JAX = {"TPU v5": "v5p"}
 class RecordedRun:
     """Speed of a recorded run: its size, the FLOPs of the steps that it trained itself, seconds and devices."""
 
-    rung: tuple[str, int, float]
-    """Name, seed and FLOPs of the rung, as a plan has them."""
+    rung: RungKey
+    """Which rung it is, as a plan has it."""
     active_params: int
     flops: float
     step_seconds: float

@@ -13,6 +13,9 @@ from marin_scaling.recipe.formulas import MARIN, Formula, Hyperparameters, Trans
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD, ModelShape, forward_flops_per_token, training_flops
 from marin_scaling.units import format_flops
 
+RungKey = tuple[str, int, float, int, float]
+"""Name, seed, FLOPs, batch size and learning rate of a rung: what tells the rungs of a ladder apart."""
+
 BUDGET_TOLERANCE = 0.01
 """Largest relative difference between a rung's FLOPs and its budget; 1 % of compute is 0.001 nats or less."""
 
@@ -127,6 +130,26 @@ def with_trunk_of(plans: Sequence[RungPlan]) -> list[RungPlan]:
             wanted_tokens=None,
         )
         for plan, count in zip(by_budget, steps, strict=True)
+    ]
+
+
+def swept_plans(
+    recipe: Recipe, plan: RungPlan, *, rate_factors: Sequence[float] = (1.0,), batch_sizes: Sequence[int] = ()
+) -> list[RungPlan]:
+    """Return the run at every combination of batch size and multiple of the learning rate that the recipe gives for it.
+
+    Only the rate of the matrices changes; a batch size keeps the budget, so that the number of steps changes.
+    """
+    batches = [
+        plan
+        if size == plan.batch_size
+        else recipe.plan(budget_flops=plan.budget_flops, hidden_dim=plan.shape.hidden_dim, batch_size=size)
+        for size in batch_sizes or (plan.batch_size,)
+    ]
+    return [
+        replace(each, hyperparameters=replace(each.hyperparameters, learning_rate=factor * each.hyperparameters.learning_rate))
+        for each in batches
+        for factor in rate_factors
     ]
 
 

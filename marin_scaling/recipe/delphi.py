@@ -88,7 +88,7 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         if batch_size is not None:
             tokens = own_batch * self.seq_len * max(1, round(tokens / (own_batch * self.seq_len)))
         batch = batch_size or own_batch
-        rates = self.transfer(batch_size=batch, tokens=tokens)
+        rates = self.transfer(batch_size=batch, tokens=tokens, width_ratio=hidden_dim / self.narrowest)
         return RungPlan(
             recipe=self.name,
             budget_flops=budget_flops,
@@ -104,7 +104,7 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
     def _batch(self, shape: ModelShape, budget_flops: float) -> int:
         """Return the batch size in sequences, or raise `RecipeError` if none fits."""
         tokens = paid_tokens(shape, budget_flops=budget_flops)
-        batch = self._halved(self._wanted_batch(tokens), tokens)
+        batch = self._halved(self._wanted_batch(tokens), tokens, shape.hidden_dim)
         if not self.min_batch_size <= batch <= self.max_batch_size:
             raise RecipeError(
                 f"{format_flops(budget_flops)} FLOPs at width {shape.hidden_dim} pay {format_number(tokens, 3)} tokens, a "
@@ -124,9 +124,9 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         }
         return (*(sentence for sentence, holds in warnings.items() if holds), *rate_doubts(rates, cap=self.max_learning_rate))
 
-    def _halved(self, batch: int, tokens: float) -> int:
+    def _halved(self, batch: int, tokens: float, hidden_dim: int) -> int:
         """Return the batch size, halved until no learning rate is at a bound, but not below the smallest."""
-        while batch // 2 >= self.min_batch_size and not self._rates_fit(batch, tokens):
+        while batch // 2 >= self.min_batch_size and not self._rates_fit(batch, tokens, hidden_dim):
             batch //= 2
         return batch
 
@@ -134,14 +134,14 @@ class DelphiRecipe(AdamHRecipe, MarinWidths):
         """Return the smallest power of two that needs at most the wanted number of steps."""
         return batch_for_steps(tokens, steps=self.steps_wanted, seq_len=self.seq_len)
 
-    def _rates_fit(self, batch_size: int, tokens: float) -> bool:
-        found = self.transfer(batch_size=batch_size, tokens=tokens)
+    def _rates_fit(self, batch_size: int, tokens: float, hidden_dim: int) -> bool:
+        found = self.transfer(batch_size=batch_size, tokens=tokens, width_ratio=hidden_dim / self.narrowest)
         highest = max(found.learning_rate, found.adam_learning_rate)
         return highest < self.max_learning_rate and found.beta2 > self.min_beta2
 
     def _is_sensible(self, budget_flops: float, shape: ModelShape) -> bool:
         tokens, largest = paid_tokens(shape, budget_flops=budget_flops), max(1.0, budget_flops / self.max_params_flops) ** 0.5
-        batch = self._halved(self._wanted_batch(tokens), tokens)
+        batch = self._halved(self._wanted_batch(tokens), tokens, shape.hidden_dim)
         in_range = self.min_batch_size <= batch <= self.max_batch_size
         over_trained = tokens > self.max_tokens_per_param * shape.params_total
         return in_range and not over_trained and shape.params_total <= self.max_params * largest

@@ -74,15 +74,16 @@ def overridden(base: Any, file: RecipeFile, *, path: Path) -> Any:
 def _possible(path: Path, constant: Field[Any], value: float) -> float:
     """Return the value, as an integer for an integer constant, or raise `RecipeError` if the constant does not allow it."""
     own: Any = constant.default
-    zero, most, below = (constant.metadata[name] for name in ("zero", "most", "below"))
+    zero, most, below, signed = (constant.metadata[name] for name in ("zero", "most", "below", "signed"))
     farthest = _FARTHEST_WHOLE if isinstance(own, int) else _FARTHEST
     faults = {
-        "below 0" if zero else "not above 0": value < 0 or (value == 0 and not zero),
+        "below 0" if zero else "not above 0": not signed and (value < 0 or (value == 0 and not zero)),
+        f"below -{most}": signed and value < -most,
         f"more than {most}": most is not None and value > most,
         f"not below {below}": below is not None and value >= below,
         f"not an integer, unlike the recipe's {own}": isinstance(own, int) and value != int(value),
         f"more than {format_number(farthest)} times off the recipe's own, {format_number(own)}": bool(own and value)
-        and not 1 / farthest <= value / own <= farthest,
+        and not 1 / farthest <= abs(value / own) <= farthest,
     }
     for fault, holds in faults.items():
         if holds:

@@ -22,10 +22,13 @@ class Constant:
     source: str
 
 
-def constant(value: Any, source: str, *, zero: bool = False, most: float | None = None, below: float | None = None) -> Any:
+def constant(
+    value: Any, source: str, *, zero: bool = False, most: float | None = None, below: float | None = None, signed: bool = False
+) -> Any:
     """Return a dataclass field of a recipe with its value and source.
 
-    A recipe file may set it to any positive number up to `most` or below `below`; and to zero if `zero` is set.
+    A recipe file may set it to any positive number up to `most` or below `below`; to zero if `zero` is set; and to any number
+    from -`most` to `most` if `signed` is set.
 
     >>> @dataclass(frozen=True)
     ... class Small:
@@ -33,7 +36,7 @@ def constant(value: Any, source: str, *, zero: bool = False, most: float | None 
     >>> constants_of(Small())
     (Constant(name='vocab_size', value=256, source='bytes'),)
     """
-    return field(default=value, metadata={"source": source, "zero": zero, "most": most, "below": below})
+    return field(default=value, metadata={"source": source, "zero": zero, "most": most, "below": below, "signed": signed})
 
 
 def constants_of(recipe: Any) -> tuple[Constant, ...]:
@@ -134,38 +137,43 @@ class TransferRules:
     tuned_adam_learning_rate: float = constant(0.000656, MARIN)
     tuned_epsilon: float = constant(1.85e-8, MARIN)
     tuned_beta2: float = constant(0.9999, MARIN, below=1)
-    token_horizon_exponent: float = constant(0.3, _HORIZON, zero=True, most=2)
+    token_horizon_exponent: float = constant(0.3, _HORIZON, signed=True, most=2)
+    rate_batch_exponent: float = constant(0.5, MARIN, signed=True, most=2)
+    rate_width_exponent: float = constant(0.0, f"{MARIN}: one rate for all widths", signed=True, most=2)
     max_learning_rate: float = constant(0.01, MARIN)
     beta1: float = constant(0.9, MARIN, below=1)
     min_beta2: float = constant(0.9, MARIN, below=1)
     max_beta2: float = constant(0.9999, MARIN, below=1)
 
-    def transfer(self, *, batch_size: int, tokens: float) -> Hyperparameters:
-        """Return the hyperparameters for `batch_size` sequences and `tokens` training tokens.
+    def transfer(self, *, batch_size: int, tokens: float, width_ratio: float = 1.0) -> Hyperparameters:
+        """Return the hyperparameters for `batch_size` sequences, `tokens` training tokens, and a width over the narrowest one.
 
         >>> round(TransferRules().transfer(batch_size=8, tokens=1_223_393_280).learning_rate, 7)  # Delphi's of 3e18 FLOPs
         0.00276
         """
         scale = ((batch_size / self.tuned_batch_size) / (tokens / self.tuned_tokens)) ** 0.5
+        rate = self.uncapped_learning_rate(batch_size=batch_size, tokens=tokens, width_ratio=width_ratio)
         return Hyperparameters(
-            learning_rate=min(self.uncapped_learning_rate(batch_size=batch_size, tokens=tokens), self.max_learning_rate),
+            learning_rate=min(rate, self.max_learning_rate),
             adam_learning_rate=min(self.tuned_adam_learning_rate * scale, self.max_learning_rate),
             beta1=self.beta1,
             beta2=min(max(self.tuned_beta2 ** (batch_size / self.tuned_batch_size), self.min_beta2), self.max_beta2),
             epsilon=self.tuned_epsilon / scale,
         )
 
-    def uncapped_learning_rate(self, *, batch_size: int, tokens: float) -> float:
+    def uncapped_learning_rate(self, *, batch_size: int, tokens: float, width_ratio: float = 1.0) -> float:
         """Return the matrix learning rate before the cap."""
         horizon = (tokens / self.tuned_tokens) ** -self.token_horizon_exponent
-        return float(self.tuned_learning_rate * (batch_size / self.tuned_batch_size) ** 0.5 * horizon)
+        batch = (batch_size / self.tuned_batch_size) ** self.rate_batch_exponent
+        return float(self.tuned_learning_rate * batch * horizon * width_ratio**-self.rate_width_exponent)
 
 
 def transfer_formulas(tokens: str) -> dict[str, Formula]:
     """Return the rules as text; `tokens` is the recipe's name of the token count."""
     batch, horizon = "batch_size / tuned_batch_size", f"tuned_tokens / {tokens}"
     capped = "min(max_learning_rate, {})"
-    rate = f"tuned_learning_rate * ({batch}) ** 0.5 * ({horizon}) ** token_horizon_exponent"
+    rate = f"tuned_learning_rate * ({batch}) ** rate_batch_exponent * ({horizon}) ** token_horizon_exponent"
+    rate += " * (hidden_dim / narrowest) ** -rate_width_exponent"
     return {
         "learning_rate": Formula(capped.format(rate), MARIN),
         "adam_learning_rate": Formula(capped.format(f"tuned_adam_learning_rate * ({batch} * {horizon}) ** 0.5"), MARIN),

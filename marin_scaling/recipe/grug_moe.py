@@ -71,8 +71,9 @@ class GrugMoeRecipe(MarinWidths):
     min_tokens_per_param: float = constant(8.0, "an eighth of what the sizing table finds optimal")
     max_tokens_per_param: float = constant(500.0, "eight times what the sizing table finds optimal")
     adam_rate_factor: float = constant(0.06602, _MAY)
-    rate_token_exponent: float = constant(0.395, _MAY, zero=True, most=2)
-    rate_width_exponent: float = constant(0.150, _MAY, zero=True, most=2)
+    rate_token_exponent: float = constant(0.395, _MAY, signed=True, most=2)
+    rate_width_exponent: float = constant(0.150, _MAY, signed=True, most=2)
+    rate_batch_exponent: float = constant(0.5, _MOE, signed=True, most=2)
     matrix_rate_ratio: float = constant(13 / 3, _MOE)
     max_learning_rate: float = constant(0.05, _MOE)
     epsilon_factor: float = constant(9.676e-18, f"{_MOE}: 1e-15 at 1.4e9 tokens in batches of 131072")
@@ -170,7 +171,7 @@ class GrugMoeRecipe(MarinWidths):
         '0.00226 0.0098 0.999'
         """
         adam = self.adam_rate_factor * tokens**-self.rate_token_exponent * hidden_dim**-self.rate_width_exponent
-        adam *= math.sqrt(batch_tokens)
+        adam *= batch_tokens**self.rate_batch_exponent
         return Hyperparameters(
             learning_rate=min(self.matrix_rate_ratio * min(adam, self.max_learning_rate), self.max_learning_rate),
             adam_learning_rate=min(adam, self.max_learning_rate),
@@ -215,8 +216,8 @@ class GrugMoeV16Recipe(GrugMoeRecipe):
     optimizer: Literal["adamH", "muonH"] = "adamH"
     num_experts: int = constant(64, _V16)
     adam_rate_factor: float = constant(1.63 / 64, f"{_V16}: 1.63 for batches in sequences of 4096")
-    rate_token_exponent: float = constant(0.2813, _V16, zero=True, most=2)
-    rate_width_exponent: float = constant(0.3678, _V16, zero=True, most=2)
+    rate_token_exponent: float = constant(0.2813, _V16, signed=True, most=2)
+    rate_width_exponent: float = constant(0.3678, _V16, signed=True, most=2)
     warmup_fraction: float = constant(0.1, _V16, zero=True, most=1)
     min_learning_rate_ratio: float = constant(0.0, _V16, zero=True, most=1)
     max_grad_norm: float = constant(1.0, _V16, zero=True)
@@ -241,7 +242,7 @@ _FORMULAS = {
         f"{_MOE}; of the four published batches one, of width 768, was half of it",
     ),
     **MOE_COUNTING,
-    "adam_learning_rate": Formula(f"min(max_learning_rate, {_ADAM} * (batch_size * seq_len) ** 0.5)", _MOE),
+    "adam_learning_rate": Formula(f"min(max_learning_rate, {_ADAM} * (batch_size * seq_len) ** rate_batch_exponent)", _MOE),
     "learning_rate": Formula("min(max_learning_rate, matrix_rate_ratio * adam_learning_rate)", _MOE),
     "beta2": Formula("min(max(tuned_beta2 ** (batch_size * seq_len / tuned_batch_tokens), min_beta2), max_beta2)", _MOE),
     "epsilon": Formula("epsilon_factor * (planned_tokens / (batch_size * seq_len)) ** 0.5", _MOE),

@@ -59,7 +59,8 @@ class QuickstartRecipe(AdamHRecipe):
         """Return the run of this width that costs the budget, in batches of 16 sequences of 128 bytes."""
         shape, batch_size = self.shape(hidden_dim), batch_size or self.batch_size
         train_steps = steps_for_budget(shape, batch_size=batch_size, budget_flops=budget_flops)
-        rates = self.transfer(batch_size=batch_size, tokens=batch_size * shape.seq_len * train_steps)
+        tokens = batch_size * shape.seq_len * train_steps
+        rates = self.transfer(batch_size=batch_size, tokens=tokens, width_ratio=hidden_dim / self.narrowest)
         return RungPlan(
             recipe=self.name,
             constant_norm=self.constant_norm,

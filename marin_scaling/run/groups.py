@@ -203,16 +203,25 @@ def _size(frame: pd.DataFrame) -> str:
 
 def _loss_shifts(frame: pd.DataFrame, columns: pd.DataFrame, size: Array, *, swept: bool) -> list[GroupShift]:
     """Return the shifts of log loss; of a swept table the best run of each cell and value stands for its tunings."""
-    height, flops = np.log(frame["loss"].to_numpy(dtype=np.float64)), np.log(frame["flops"].to_numpy(dtype=np.float64))
-    if not swept:
-        return shifted_groups(columns, height=height, coordinates=[flops, np.log(size)], least=LEAST_LOSS_SHIFT)
-    found, cells = [], cells_of(frame)
+    loss, coordinates = frame["loss"], [np.log(frame["flops"].to_numpy(dtype=np.float64)), np.log(size)]
+    if swept:
+        return shifts_of_best(loss, columns, cells=cells_of(frame), coordinates=coordinates)
+    height = np.log(loss.to_numpy(dtype=np.float64))
+    return shifted_groups(columns, height=height, coordinates=coordinates, least=LEAST_LOSS_SHIFT)
+
+
+def shifts_of_best(
+    loss: pd.Series[float], columns: pd.DataFrame, *, cells: NDArray[np.int64], coordinates: Sequence[Array]
+) -> list[GroupShift]:
+    """Return the shifts of log loss between groups of which the best run of each cell stands for its tunings.
+
+    `cells` are numbers of cells and `coordinates` such as log FLOPs: (run,) each; `columns` has a row a run.
+    """
+    found, height = list[GroupShift](), np.log(loss.to_numpy(dtype=np.float64))
     for name in columns.columns:
-        best = frame["loss"].groupby([cells, columns[name].astype(str).to_numpy()]).idxmin().to_numpy()
-        coordinates = [flops[best], np.log(size[best])]
-        found += shifted_groups(
-            columns[[name]].iloc[best], height=height[best], coordinates=coordinates, least=LEAST_LOSS_SHIFT
-        )
+        best = loss.groupby([cells, columns[name].astype(str).to_numpy()]).idxmin().to_numpy()
+        ours = [each[best] for each in coordinates]
+        found += shifted_groups(columns[[name]].iloc[best], height=height[best], coordinates=ours, least=LEAST_LOSS_SHIFT)
     return found
 
 
@@ -223,23 +232,24 @@ def _of_losses(shifts: list[GroupShift]) -> Finding:
         "groups",
         first.column,
         f"column {quoted(first.column)!r} sets kinds of runs apart: at equal FLOPs and parameters the loss of "
-        f"{quoted(first.high)!r} lies {np.expm1(first.shift):.1%} above that of {quoted(first.low)!r} ({_values(first)})"
-        f"{_also(shifts)}; one law cannot go through both. Fit one kind: {_where(first)}",
+        f"{quoted(first.high)!r} lies {np.expm1(first.shift):.1%} above that of {quoted(first.low)!r} ({values_named(first)})"
+        f"{_also(shifts)}; one law cannot go through both. Fit one kind: {choice_of(first)}",
     )
 
 
 def _of_counts(shifts: list[GroupShift]) -> Finding:
     first = shifts[0]
-    factor = f"{np.exp(first.shift):.3g} times those of {quoted(first.low)!r} at equal size ({_values(first)})"
+    factor = f"{np.exp(first.shift):.3g} times those of {quoted(first.low)!r} at equal size ({values_named(first)})"
     return error(
         "flop-count",
         first.column,
         f"column {quoted(first.column)!r} sets ways to count FLOPs apart: FLOPs / (6 x params x tokens) of "
-        f"{quoted(first.high)!r} are {factor}{_also(shifts)}. Count all runs alike, or fit one kind: {_where(first)}",
+        f"{quoted(first.high)!r} are {factor}{_also(shifts)}. Count all runs alike, or fit one kind: {choice_of(first)}",
     )
 
 
-def _values(group: GroupShift) -> str:
+def values_named(group: GroupShift) -> str:
+    """Return the values of a column, the lowest group first."""
     return f"values: {joined(group.values, most=_VALUES_NAMED)}"
 
 
@@ -248,7 +258,8 @@ def _also(shifts: list[GroupShift]) -> str:
     return f"; also {joined(others, most=_OTHERS_NAMED)}" if others else ""
 
 
-def _where(group: GroupShift) -> str:
+def choice_of(group: GroupShift) -> str:
+    """Return the option that chooses the largest group."""
     pair = f"{group.column}={group.largest}"
     return f"--where {shlex.quote(quoted(pair))}"
 

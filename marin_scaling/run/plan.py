@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
@@ -18,7 +18,7 @@ from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluat
 from marin_scaling.ladder.plan import Ladder, plan_ladder
 from marin_scaling.ladder.speed import RecordedRun
 from marin_scaling.printable import joined
-from marin_scaling.recipe.base import RungPlan
+from marin_scaling.recipe.base import RungPlan, swept_plans
 from marin_scaling.recipe.find import find_recipe, usual_plan
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run.spec import (
@@ -34,7 +34,7 @@ from marin_scaling.run.spec import (
     read_spec,
 )
 from marin_scaling.run.store import RUNS_DIR, RunRecord, as_moment, own_work_root, read_run, run_folders
-from marin_scaling.units import counted, format_count, format_flops, parse_flops
+from marin_scaling.units import counted, format_count, format_flops, format_number, parse_flops
 
 if TYPE_CHECKING:
     from marin_scaling.data.tokenizer import Tokenizer
@@ -134,7 +134,7 @@ def _recorded_speeds(ladder_dir: Path) -> tuple[RecordedRun, ...]:
 def _speed(spec: RunSpec, record: RunRecord) -> RecordedRun:
     shared = record.trunk.steps / spec.train_steps if record.trunk else 0.0
     return RecordedRun(
-        rung=(spec.rung_name, spec.seed, spec.flops),
+        rung=spec.rung_key,
         active_params=record.params_active,
         flops=record.flops * (1 - shared),
         step_seconds=record.step_seconds,
@@ -319,6 +319,12 @@ class NotTokenized(DataError):
     """The text of a ladder is not tokenized yet."""
 
 
+LEAST_SWEPT = 3
+"""Values of a hyperparameter that locate an optimum."""
+SWEPT = ("learning_rate", "batch_size")
+SWEEP_LIKE = "Write it like --sweep learning_rate=0.5,0.7,1,1.4,2 or --sweep batch_size=8,16,32."
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadedLadder:
     """A ladder file, read and expanded with its recipe; its data are not read yet."""
@@ -333,6 +339,38 @@ class LoadedLadder:
         """
         rungs = _chosen(self.ladder.rungs, only, place=lambda rung: (rung.plan.budget_flops, rung.plan.shape.hidden_dim))
         return replace(self.ladder, rungs=tuple(rungs), recorded=_recorded_speeds(RUNS_DIR / self.ladder.file.name))
+
+    def swept(self, *, learning_rate: Sequence[float] = (), batch_size: Sequence[float] = ()) -> Self:
+        """Return the ladder NAME-sweep: each rung at multiples of its learning rate, in batches of several sizes.
+
+        `UsageError` for fewer than three values, or for a ladder whose rungs share their steps.
+
+        >>> load_ladder("ladders/quickstart.yaml").swept(learning_rate=[0.5, 1, 2]).ladder.file.name
+        'quickstart-sweep'
+        """
+        file, recipe = self.ladder.file, find_recipe(self.ladder.file.recipe)
+        for name, values in (("learning_rate", learning_rate), ("batch_size", batch_size)):
+            if values and (len(set(values)) < LEAST_SWEPT or min(values) <= 0):
+                raise UsageError(
+                    f"The sweep of {name} has {counted(len(set(values)), 'value')}, {joined(map(format_number, values))}.",
+                    why=f"An optimum needs {LEAST_SWEPT} different values above zero.",
+                    fix=SWEEP_LIKE,
+                )
+        if file.shared_trunk:
+            raise UsageError(
+                f"The rungs of {file.name} share their steps before the decay.",
+                why="Their learning rates are those of the largest budget, so a sweep would not tune each rung.",
+                fix="Sweep a copy of the file without shared_trunk.",
+            )
+        rungs = [
+            replace(rung, plan=plan)
+            for rung in self.ladder.rungs
+            for plan in swept_plans(
+                recipe, rung.plan, rate_factors=learning_rate or (1.0,), batch_sizes=[*map(int, batch_size)]
+            )
+        ]
+        file = file.model_copy(update={"name": f"{file.name}-sweep"})
+        return replace(self, ladder=replace(self.ladder, file=file, rungs=tuple(rungs)))
 
     def bind(self) -> PlannedLadder:
         """Read and tokenize the ladder's data; `DataError` if the rungs cannot be trained on them."""

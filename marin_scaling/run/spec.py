@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
-from marin_scaling.recipe.base import steps_before_decay
+from marin_scaling.recipe.base import RungKey, steps_before_decay
 from marin_scaling.recipe.model_shape import ModelShape, flops_convention, shape_of, training_flops
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
@@ -214,6 +214,11 @@ class RunSpec(Part):
         return f"{format_flops(self.budget_flops)}/{self.model.hidden_dim}"
 
     @property
+    def rung_key(self) -> RungKey:
+        """What tells the rungs of a ladder apart, as a plan knows it before it has data."""
+        return self.rung_name, self.seed, self.flops, self.batch_size, self.optimizer.learning_rate
+
+    @property
     def measured_on(self) -> str:
         """Digest of held-out text and protocol; the losses of two runs are comparable if it is equal."""
         held_out = {name: each.digest for name, each in self.data.held_out.items()} or self.data.digest
@@ -280,6 +285,20 @@ class RunSpec(Part):
     def to_bytes(self) -> bytes:
         """Return the content of `spec.json`."""
         return dump_canonical(self.model_dump(mode="json"))
+
+
+def distinct_names(specs: Sequence[RunSpec]) -> dict[str, str]:
+    """Return the name of each run by its folder: BUDGET/WIDTH, and seed, rate or batch where runs of one rung differ."""
+    names = dict[str, str]()
+    for name in dict.fromkeys(spec.rung_name for spec in specs):
+        alike = [spec for spec in specs if spec.rung_name == name]
+        parts = {
+            spec.directory_name: (f"seed {spec.seed}", f"rate {spec.optimizer.learning_rate:.3g}", f"batch {spec.batch_size}")
+            for spec in alike
+        }
+        varied = [place for place in range(3) if len({each[place] for each in parts.values()}) > 1]
+        names |= {folder: ", ".join([name, *(each[place] for place in varied)]) for folder, each in parts.items()}
+    return names
 
 
 def by_trunk(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:

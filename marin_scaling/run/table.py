@@ -155,10 +155,20 @@ def _stored_cells(folder: Path) -> RawTable:
         for name, column in COLUMNS.items()
         if column.stored and not (column.usual and all(column.stored(each) == column.usual(each) for each in runs))
     }
+    if len({(run.spec.rung_name, run.spec.seed) for run in runs}) < len(runs):
+        columns |= swept_columns(runs)
     sources = [str(stored.folder) for stored in runs]
     cells = pd.DataFrame({**columns, "source": sources}).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
     return RawTable(name=str(folder), cells=cells, places=places, units_are_certain=True)
+
+
+def swept_columns(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
+    """Return the hyperparameters that `marin-scale ladder --sweep` varies, of each run."""
+    return {
+        "learning_rate": [run.spec.optimizer.learning_rate for run in runs],
+        "batch_size": [run.spec.batch_size for run in runs],
+    }
 
 
 def _require_one_kind(folder: Path, runs: Sequence[StoredRun]) -> None:
@@ -195,7 +205,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     texts = {name: column_texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=choices.get("drop", ()))
-    left_out = words.reasons | _elsewhere(raw, choices.get("where", {}))
+    left_out = words.reasons | elsewhere(raw, choices.get("where", {}))
     left_out |= _incomplete(raw, mapping, left_out) if choices.get("skip_incomplete") else {}
     rows = [row for row in range(len(runs)) if row not in left_out]
     raw, overflow = mend_overflow(raw, mapping, rows=rows)
@@ -235,7 +245,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
         column_mapping=mapping,
         units=choices.get("units", {}),
         source=printable(raw.name),
-        metric=_one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
+        metric=one_meaning(raw, texts, mapping, rows=[row for row in rows if runs[row] not in keep] or rows),
     )
 
 
@@ -256,7 +266,7 @@ def _in_our_units(
     return frame, findings
 
 
-def _elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
+def elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:
     """Return the reason to leave out each run whose columns have other values than those asked for."""
     reasons: dict[int, str] = {}
     for column, value in where.items():
@@ -426,7 +436,7 @@ def column_texts(raw: RawTable, column: str) -> list[str]:
     return texts
 
 
-def _one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
+def one_meaning(raw: RawTable, texts: Mapping[str, list[str]], mapping: Mapping[str, str], *, rows: Sequence[int]) -> str:
     """Return the metric of these rows; `RunTableError` unless losses and FLOPs are comparable."""
     metric = metric_of_column(mapping["loss"]) or "loss"
     for name, column in COLUMNS.items():

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.printable import printable
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.spec import RunSpec, distinct_names
 from marin_scaling.units import format_duration, format_flops
 
 EventKind = Literal["started", "stepped", "evaluating", "finished", "diverged", "failed", "noted"]
@@ -72,6 +72,7 @@ class RunProgress:
 
     def __init__(self, specs: Sequence[RunSpec], *, label: str, console: Console, finished: Collection[RunSpec] = ()) -> None:
         self._specs = {spec.directory_name: spec for spec in specs}
+        self._labels = {run: _label(self._specs[run], name) for run, name in distinct_names(specs).items()}
         self._console = console
         self._steps = {name: spec.train_steps if spec in finished else 0 for name, spec in self._specs.items()}
         self._finished = len(finished)
@@ -101,16 +102,19 @@ class RunProgress:
 
     def see(self, event: WorkerEvent) -> None:
         """Process one event."""
-        spec = self._specs[event.run]
+        spec, label = self._specs[event.run], self._labels[event.run]
         if event.run not in self._rows:  # a worker may also die before its first event
-            self._rows[event.run] = self._bars.add_task(_name(spec), total=spec.train_steps, state="compiling")
+            self._rows[event.run] = self._bars.add_task(label, total=spec.train_steps, state="compiling")
         if event.kind == "started":
             self._start(event)
         elif event.kind in ("stepped", "evaluating"):
             self._move(event)
         elif event.kind == "noted":
             self._console.print(
-                f"note: {_name(spec).strip()}: {printable(event.message)}", highlight=False, markup=False, soft_wrap=True
+                f"note: {label.strip()}: {printable(event.message)}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
             )
         else:
             self._end(event, spec)
@@ -127,15 +131,16 @@ class RunProgress:
         self._advance(event.run, event.step)
 
     def _end(self, event: WorkerEvent, spec: RunSpec) -> None:
+        label = self._labels[event.run]
         self._bars.remove_task(self._rows.pop(event.run))
         if event.kind == "failed":
-            self._console.print(f"{_name(spec)}  failed", highlight=False, markup=False)
+            self._console.print(f"{label}  failed", highlight=False, markup=False)
             return
         self._finished += 1
         self._advance(event.run, spec.train_steps)
         outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits/byte"
         self._console.print(
-            f"[{self._finished:>2}/{len(self._specs)}] {_name(spec)}, {spec.train_steps} steps  {outcome}  {self._remaining()}",
+            f"[{self._finished:>2}/{len(self._specs)}] {label}, {spec.train_steps} steps  {outcome}  {self._remaining()}",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -158,5 +163,6 @@ class RunProgress:
         return f"{format_duration((now - began) * (total - done) / (done - before))} left" if done > before else ""
 
 
-def _name(spec: RunSpec) -> str:
-    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}"
+def _label(spec: RunSpec, name: str) -> str:
+    """Return budget and width, and what else sets the run apart in its distinct name."""
+    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}{name.removeprefix(spec.rung_name)}"

@@ -27,7 +27,7 @@ from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
 from marin_scaling.run.curves import losses_so_far
 from marin_scaling.run.plan import LoadedLadder
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.spec import RunSpec, distinct_names
 from marin_scaling.run.store import (
     STARTED_NAME,
     WORK_ROOT,
@@ -128,7 +128,7 @@ class TrainableLadder(LoadedLadder):
 
     def seconds_left(self, states: Sequence[RunState]) -> float | None:
         """Return the seconds until all rungs are recorded, at the speed of those that are; None if none is."""
-        done = {(run.spec.rung_name, run.spec.seed, run.spec.flops): run.steps / run.spec.train_steps for run in states}
+        done = {run.spec.rung_key: run.steps / run.spec.train_steps for run in states}
         left = time_left(self.plan(), done=done)
         return None if left is None else left.seconds
 
@@ -392,7 +392,9 @@ def status_text(states: Sequence[RunState], *, seconds_left: float | None = None
     """Format one line per run, and the seconds left, if they are known."""
     if not states:
         return "No run was begun."
-    return "\n".join([_HEAD, *map(_row, states), "", *_summary(states, seconds_left)])
+    names = distinct_names([run.spec for run in states])
+    rows = [f"{_row(run)}{names[run.spec.directory_name].removeprefix(run.spec.rung_name)}" for run in states]
+    return "\n".join([_HEAD, *rows, "", *_summary(states, seconds_left)])
 
 
 def _row(run: RunState) -> str:

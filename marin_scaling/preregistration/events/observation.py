@@ -119,7 +119,7 @@ def observe(
     the curve of the run was forecast. `diverged` takes a key that has no value at the end as that of a run that diverged.
     `VerificationError` lists every way in which the log is not that of the run that `target` names.
     """
-    from marin_scaling.run.text_logs import TEXT_KINDS
+    from marin_scaling.run.logs import TEXT_KINDS
     from marin_scaling.run.tracked_run import LoggedValues, joined_run
     from marin_scaling.run.trackers import TABLE_KINDS
 

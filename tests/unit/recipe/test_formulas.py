@@ -30,13 +30,14 @@ def plans(recipe: Recipe) -> list[Any]:
 
 
 def decided(recipe: Recipe) -> list[Any]:
-    """Widths, a narrow and a wide run and the sizing of each budget in `BUDGETS`; None where the recipe makes none."""
+    """Widths, a narrow and a wide run, one in a given batch, and sizings; None where the recipe makes none."""
     found: list[Any] = [recipe.sizing(budget) for budget in BUDGETS[recipe.name] if hasattr(recipe, "sizing")]
     for budget in BUDGETS[recipe.name]:
         try:
             widths = recipe.widths_at(budget)
             ends = {min(widths), max(widths)} if widths else set()
             found.append([widths, *(recipe.plan(budget_flops=budget, hidden_dim=width).values() for width in sorted(ends))])
+            found.append([recipe.plan(budget_flops=budget, hidden_dim=min(ends), batch_size=8).values()] if ends else [])
         except (RecipeError, ZeroDivisionError):
             found.append(None)
     return found

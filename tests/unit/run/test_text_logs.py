@@ -19,7 +19,7 @@ from text_log_factory import (
 )
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.run.text_logs import TextLog, read_text_log
+from marin_scaling.run.logs import TextLog, read_text_log
 from marin_scaling.run.trackers import read_tracked_runs
 
 

@@ -1,0 +1,522 @@
+"""Tuned hyperparameters in Python and as text: optima of cells, laws, a check of their transfer, and tuned targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from marin_scaling import __version__
+from marin_scaling.errors import Finding, RunTableError, StorageError, UsageError, warning
+from marin_scaling.files import replace_file
+from marin_scaling.fitting.tuning import (
+    Optimum,
+    Transfer,
+    TuningLaw,
+    fit_tuning_law,
+    given_optima,
+    optima_by_hyperparameter,
+    transfer_check,
+)
+from marin_scaling.laws import Array
+from marin_scaling.printable import joined, quoted, wrapped
+from marin_scaling.recipe.base import Recipe, WidthRange
+from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.formulas import TransferRules
+from marin_scaling.recipe.grug_moe import GrugMoeRecipe
+from marin_scaling.run.columns import spelled
+from marin_scaling.run.groups import choice_of, shifts_of_best, values_named
+from marin_scaling.run.tuning_runs import HYPERPARAMETERS, SweptRuns, read_swept_runs
+from marin_scaling.units import counted, format_count, format_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEAR_OPTIMAL = 0.001
+"""Relative loss that a good prediction costs at most: the noise of a run's seed is about 0.05 %."""
+
+_TOO_COSTLY = 0.003
+_BEYOND = 1.25
+"""Ratio to the swept range from which on a target lies beyond it."""
+_FAR_BEYOND = 10.0
+_Z = 1.645
+_LISTED = 40
+_EXCLUDED_NAMED = 6
+
+
+class TuningStatus(Enum):
+    """Status of laws of hyperparameters, the worst first; the value is the sentence for the reader."""
+
+    DOES_NOT_TRANSFER = (
+        "Use with care: the law of the smaller cells costs more than 0.3 % of the loss at the largest cell, and may cost as "
+        "much at a larger one."
+    )
+    FAR_BEYOND = "Use with care: the target lies more than ten times beyond the swept sizes, tokens or batch sizes."
+    NOT_DETERMINED = "Use with care: the runs do not determine every exponent; what they leave open follows from usual values."
+    NOT_CHECKED = "Use with care: too few cells to leave out the largest and predict it from the others."
+    NO_LOSSES = "Use with care: a table of optima has no losses, so the cost of a wrong prediction is unknown."
+    USABLE = "Usable: the law of the smaller cells predicts the largest one, at a cost of at most 0.3 % of its loss."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedValue:
+    """Predicted optimum of one hyperparameter: `interval` is the 90 % interval of a new cell's own optimum.
+
+    `cost` is the expected relative loss above that optimum, and `cost_95` the cost that 95 % of cells stay below; None for a
+    table of optima, which has no losses. `is_given` is True for a value of the target, whose cost is that of keeping it.
+    """
+
+    name: str
+    value: float
+    interval: tuple[float, float]
+    cost: float | None
+    cost_95: float | None
+    is_given: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedTarget:
+    """Predicted hyperparameters of a run, in the order in which they are chosen, and warnings about it."""
+
+    point: Mapping[str, float]
+    values: tuple[TunedValue, ...]
+    findings: tuple[Finding, ...]
+    is_far: bool
+
+    def __getitem__(self, name: str) -> TunedValue:
+        """Return the value of one hyperparameter."""
+        return next(each for each in self.values if each.name == name)
+
+    @property
+    def cost(self) -> float | None:
+        """Expected relative loss above the best hyperparameters, all together; None if it is unknown."""
+        costs = [each.cost for each in self.values if each.cost is not None]
+        return sum(costs) if costs else None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tuning:
+    """Optima of a sweep's cells, the laws of them, and the check of their transfer, by name of the hyperparameter."""
+
+    runs: SweptRuns
+    optima: Mapping[str, Sequence[Optimum]]
+    laws: Mapping[str, TuningLaw]
+    transfers: Mapping[str, Sequence[Transfer]]
+    seed: int
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per optimum, with what the smaller cells predict for it and the relative loss that costs."""
+        import pandas as pd
+
+        return pd.DataFrame([_row(self, name, each) for name, optima in self.optima.items() for each in optima])
+
+    @property
+    def status(self) -> TuningStatus:
+        """The worst of what was found, targets aside."""
+        return self._status(())
+
+    def _status(self, targets: Sequence[TunedTarget]) -> TuningStatus:
+        largest = [_of_largest(found) for found in self.transfers.values() if found]
+        applies = {
+            TuningStatus.DOES_NOT_TRANSFER: any(cost > _TOO_COSTLY for cost in largest),
+            TuningStatus.FAR_BEYOND: any(each.is_far for each in targets),
+            TuningStatus.NOT_DETERMINED: any(law.from_prior for law in self.laws.values()),
+            TuningStatus.NOT_CHECKED: not all(self.transfers.values()),
+            TuningStatus.NO_LOSSES: not self.runs.metric,
+            TuningStatus.USABLE: True,
+        }
+        return next(status for status in TuningStatus if applies[status])
+
+    def predict(self, **point: float) -> TunedTarget:
+        """Return the tuned hyperparameters of a run by its size (`width`, `active_params` or `params`), tokens and others.
+
+        A hyperparameter with a law of its own may be given, such as a batch size; its cost is then that of keeping it.
+        `UsageError` for an unknown or missing name.
+        """
+        target = self._point(point)
+        values = list[TunedValue]()
+        for name in reversed([name for name in HYPERPARAMETERS if name in self.laws]):
+            found = self._value(name, target)
+            values.append(found)
+            target[name] = found.value
+        findings = tuple(self._beyond(target))
+        ratios = [_ratio_beyond(target[term], span) for law in self.laws.values() for term, span in law.spans.items()]
+        order = (self.runs.size, "tokens", *HYPERPARAMETERS)
+        named = {name: float(point[name]) for name in order if name in point}
+        far = max(ratios, default=1.0) > _FAR_BEYOND
+        return TunedTarget(point=named, values=tuple(values), findings=findings, is_far=far)
+
+    def _point(self, point: Mapping[str, float]) -> dict[str, float]:
+        terms = {term for law in self.laws.values() for term in law.terms} - {"size"}
+        needed = {self.runs.size, *terms} - self.laws.keys()
+        unknown = [name for name in point if name not in needed | self.laws.keys()]
+        missing = sorted(needed - point.keys())
+        if unknown or missing:
+            raise UsageError(
+                (
+                    *(f"The laws do not depend on {quoted(name)!r}." for name in unknown),
+                    *(f"The target has no {name}." for name in missing),
+                ),
+                fix=f"Give {', '.join(sorted(needed))}.",
+            )
+        bad = [name for name, number in point.items() if not 0 < number < math.inf]
+        if bad:
+            raise UsageError(f"{bad[0]} is {point[bad[0]]}, not a positive number.", fix="Give a number above zero.")
+        return {("size" if name == self.runs.size else name): float(number) for name, number in point.items()}
+
+    def _value(self, name: str, target: Mapping[str, float]) -> TunedValue:
+        law = self.laws[name]
+        logs = law.at(target)
+        generator = np.random.default_rng([self.seed, 3])
+        cell = logs + law.scatter * generator.standard_normal(len(logs))
+        best = float(np.median(logs))
+        chosen = math.log(target[name]) if name in target else best
+        excess = law.excess(target, chosen - best, generator)
+        return TunedValue(
+            name=name,
+            value=math.exp(chosen),
+            interval=_interval(np.exp(cell)),
+            cost=None if excess is None else float(np.mean(excess)),
+            cost_95=None if excess is None else float(np.quantile(excess, 0.95)),
+            is_given=name in target,
+        )
+
+    def _beyond(self, target: Mapping[str, float]) -> Iterator[Finding]:
+        spans = {term: span for law in self.laws.values() for term, span in law.spans.items()}
+        for term, span in spans.items():
+            if (ratio := _ratio_beyond(target[term], span)) > _BEYOND:
+                name = self.runs.size if term == "size" else term
+                message = (
+                    f"{name} {format_number(target[term], 4)} lies {format_number(ratio, 3)} times beyond the swept range, "
+                    f"{format_number(span[0], 4)} to {format_number(span[1], 4)}"
+                )
+                yield warning("beyond-sweep", "target", message)
+
+    def write_recipe(self, path: Path | str, *, base: str) -> Path:
+        """Write a recipe file: the recipe `base` with this law of the learning rate; the file says where the law comes from.
+
+        `UsageError` unless the law is of a width, and `base` has constants for it; `StorageError` if the file exists.
+        """
+        path, found = Path(path), find_recipe(base)
+        if path.exists():
+            raise StorageError(f"{path} exists.", fix="Give another name, or delete it.")
+        constants = _rate_constants(self, found, base)
+        law = self.laws["learning_rate"]
+        lines = [
+            f"# {_formula(self.runs.size, law)}",
+            f"# Fitted to {len(law.optima)} optima of {len(self.runs.frame)} runs in {self.runs.source}, by marin-scale tune "
+            f"{__version__}.",
+            f"# {self.status.value}",
+            f"name: {path.stem}",
+            f"base: {base}",
+            "constants:",
+            *(f"  {name}: {value!r}" for name, value in constants.items()),
+        ]
+        replace_file(path, ("\n".join(lines) + "\n").encode())
+        return path
+
+    def document(self, targets: Sequence[TunedTarget] = ()) -> dict[str, Any]:
+        """Return the document of `marin-scale tune --json`, with finite numbers or null."""
+        return {
+            "source": self.runs.source,
+            "metric": self.runs.metric or None,
+            "size": self.runs.size,
+            "runs": len(self.runs.frame),
+            "column_mapping": dict(self.runs.column_mapping),
+            "excluded": [{"run": each.run, "why": each.why} for each in self.runs.excluded],
+            "optima": [
+                {key: _finite(value) for key, value in _row(self, name, each).items()}
+                for name, optima in self.optima.items()
+                for each in optima
+            ],
+            "laws": {name: _law_document(self.runs.size, law) for name, law in self.laws.items()},
+            "transfer": {name: _transfer_document(found) for name, found in self.transfers.items() if found},
+            "targets": [_target_document(each) for each in targets],
+            "status": self._status(targets).value,
+            "seed": self.seed,
+            "tool": f"marin-scaling {__version__}",
+        }
+
+    def text(self, targets: Sequence[TunedTarget] = ()) -> str:
+        """Format runs, optima, laws, transfer, targets and status as text."""
+        parts = [
+            _runs_text(self.runs),
+            *(
+                f"{_optima_text(self, name)}\n\n{_law_text(self.runs.size, law)}\n{_transfer_text(self, name)}"
+                for name, law in self.laws.items()
+            ),
+            *(_target_text(each) for each in targets),
+            wrapped(f"status: {self._status(targets).value}"),
+        ]
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+
+def tune(
+    runs: pd.DataFrame | Path | str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    size: str = "",
+    are_optima: bool = False,
+    seed: int = 0,
+) -> Tuning:
+    """Fit laws of the optimal learning rate, weight decay and batch size to a sweep; arguments as in `read_swept_runs`.
+
+    `RunTableError` if runs of several kinds are in one cell; `FitRefused` if no cell was swept, or fewer than three optima lie
+    inside of the swept values.
+
+    >>> import pandas as pd
+    >>> cells = [(64, 1e7), (64, 4e7), (128, 1e7), (128, 4e7), (256, 4e7), (256, 8e7)]
+    >>> runs = [(*cell, rate) for cell in cells for rate in (0.01, 0.02, 0.04, 0.08)]
+    >>> frame = pd.DataFrame(runs, columns=["width", "D", "lr"])
+    >>> best = 0.5 * frame["width"] ** -0.5 * (frame["D"] / 1e7) ** -0.3
+    >>> found = tune(frame.assign(loss=3 * (1 + 0.02 * np.log(frame["lr"] / best) ** 2)))
+    >>> round(found.predict(width=512, tokens=8e7)["learning_rate"].value, 3)
+    0.012
+    """
+    swept = read_swept_runs(runs, columns=columns, where=where, size=size, are_optima=are_optima)
+    if not are_optima:
+        _require_one_kind(swept)
+    optima = given_optima(swept) if are_optima else optima_by_hyperparameter(swept)
+    laws = {name: fit_tuning_law(name, found, seed=seed) for name, found in optima.items()}
+    transfers = {name: transfer_check(name, found, seed=seed) for name, found in optima.items()}
+    return Tuning(runs=swept, optima=optima, laws=laws, transfers=transfers, seed=seed)
+
+
+def _require_one_kind(runs: SweptRuns) -> None:
+    """Raise `RunTableError` if another column than the hyperparameters sets runs of one cell apart."""
+    frame, given = runs.frame, ["size", "tokens", *runs.hyperparameters[1:]]
+    coordinates = [np.log(frame[name].to_numpy(dtype=np.float64)) for name in given]
+    cells = frame.groupby(given).ngroup().to_numpy().astype(np.int64)
+    shifts = shifts_of_best(frame["loss"], runs.others, cells=cells, coordinates=coordinates)
+    if shifts:
+        first = shifts[0]
+        raise RunTableError(
+            f"{runs.source}: column {quoted(first.column)!r} sets kinds of runs apart: the best loss of {quoted(first.high)!r} "
+            f"lies {math.expm1(first.shift):.1%} above that of {quoted(first.low)!r} at equal size and tokens "
+            f"({values_named(first)}).",
+            why="An optimum needs runs that differ only in what was swept.",
+            fix=f"Tune one kind: {choice_of(first)}",
+        )
+
+
+def _rate_constants(tuning: Tuning, recipe: Recipe, base: str) -> dict[str, float]:
+    """Return the constants of a recipe with which it follows the law of the learning rate."""
+    law = tuning.laws.get("learning_rate")
+    if law is None or tuning.runs.size != "width":
+        what = f"a law of {tuning.runs.size}" if law else "no law of a learning rate"
+        raise UsageError(
+            f"{tuning.runs.source} gives {what}.",
+            fix="A recipe needs a law of the learning rate in widths: --size width",
+        )
+    exponents = {term: found[0] for term, found in law.exponents.items()}
+    changed = {"rate_width_exponent": -exponents["size"]}
+    if "batch_size" in exponents:
+        changed["rate_batch_exponent"] = exponents["batch_size"]
+    if isinstance(recipe, TransferRules) and isinstance(recipe, WidthRange):
+        point = {"size": recipe.narrowest, "tokens": recipe.tuned_tokens, "batch_size": recipe.tuned_batch_size}
+        changed["token_horizon_exponent"] = -exponents["tokens"]
+        return {"tuned_learning_rate": _rate_at(law, point), **changed}
+    if isinstance(recipe, GrugMoeRecipe):
+        of_adam = spelled(tuning.runs.column_mapping["learning_rate"]).startswith("adam")
+        one = _rate_at(law, {"size": 1.0, "tokens": 1.0, "batch_size": 1 / recipe.seq_len})
+        changed["rate_token_exponent"] = -exponents["tokens"]
+        return {"adam_rate_factor": one if of_adam else one / recipe.matrix_rate_ratio, **changed}
+    raise UsageError(f"The recipe {base!r} has no constants for a law of the learning rate.", fix="Choose another base.")
+
+
+def _rate_at(law: TuningLaw, point: Mapping[str, float]) -> float:
+    return float(
+        math.exp(np.median(law.draws[:, 0]))
+        * math.exp(
+            sum(
+                law.exponents[term][0] * (math.log(point[term]) - centre)
+                for term, centre in zip(law.terms, law.centres.tolist(), strict=True)
+            )
+        )
+    )
+
+
+def _of_largest(found: Sequence[Transfer]) -> float:
+    """Return the cost at the largest cell: at the best of its values of other hyperparameters."""
+    last = found[-1].optimum
+    same = [each for each in found if (each.optimum.size, each.optimum.tokens) == (last.size, last.tokens)]
+    return min(same, key=lambda each: each.optimum.loss).cost if not math.isnan(last.loss) else 0.0
+
+
+def _ratio_beyond(number: float, span: tuple[float, float]) -> float:
+    return max(number / span[1], span[0] / number)
+
+
+def _interval(draws: Array) -> tuple[float, float]:
+    low, high = np.quantile(draws, (0.05, 0.95)).tolist()
+    return low, high
+
+
+def _row(tuning: Tuning, name: str, each: Optimum) -> dict[str, Any]:
+    found = next((one for one in tuning.transfers[name] if one.optimum is each), None)
+    return {
+        "hyperparameter": name,
+        tuning.runs.size: each.size,
+        "tokens": each.tokens,
+        **each.given,
+        "runs": each.runs,
+        "lowest": each.span[0],
+        "highest": each.span[1],
+        "optimum": each.value,
+        "q05": math.exp(each.log_value - _Z * each.log_sd) if not each.border else math.nan,
+        "q95": math.exp(each.log_value + _Z * each.log_sd) if not each.border else math.nan,
+        "border": each.border or None,
+        "curvature": each.curvature,
+        "loss": each.loss,
+        "predicted": found.predicted if found else math.nan,
+        "predicted_cost": found.cost if found else math.nan,
+    }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _law_document(size: str, law: TuningLaw) -> dict[str, Any]:
+    return {
+        "formula": _formula(size, law),
+        "scale": law.scale,
+        "centres": {_term(size, t): math.exp(c) for t, c in zip(law.terms, law.centres.tolist(), strict=True)},
+        "exponents": {
+            _term(size, term): {"median": found[0], "interval": [found[1], found[2]]} for term, found in law.exponents.items()
+        },
+        "not_determined": [_term(size, term) for term in law.from_prior],
+        "scatter": float(np.median(law.scatter)),
+        "cells": len(law.optima),
+        "at_border": sum(bool(each.border) for each in law.optima),
+    }
+
+
+def _transfer_document(found: Sequence[Transfer]) -> dict[str, Any]:
+    costs = [each.cost for each in found]
+    return {
+        "predicted": len(found),
+        "within_0.1_percent": sum(cost <= NEAR_OPTIMAL for cost in costs),
+        "largest_cell_cost": _finite(_of_largest(found)),
+        "greatest_cost": _finite(max(costs)),
+    }
+
+
+def _target_document(target: TunedTarget) -> dict[str, Any]:
+    return {
+        "point": dict(target.point),
+        **{
+            each.name: {
+                "value": each.value,
+                "interval": list(each.interval),
+                "expected_cost": each.cost,
+                "cost_95": each.cost_95,
+                "is_given": each.is_given,
+            }
+            for each in target.values
+        },
+        "expected_cost": target.cost,
+        "findings": [each.line for each in target.findings],
+    }
+
+
+def _term(size: str, term: str) -> str:
+    return size if term == "size" else term
+
+
+def _formula(size: str, law: TuningLaw) -> str:
+    factors = [
+        f"({_term(size, term)} / {format_number(math.exp(centre), 4)})^{law.exponents[term][0]:.3f}"
+        for term, centre in zip(law.terms, law.centres.tolist(), strict=True)
+    ]
+    return f"{law.name} = {format_number(law.scale, 4)} * {' * '.join(factors)}"
+
+
+def _runs_text(runs: SweptRuns) -> str:
+    cells = runs.frame.groupby(["size", "tokens"]).ngroups
+    columns = ", ".join(f"{ours} = {quoted(theirs)}" for ours, theirs in runs.column_mapping.items() if ours != theirs)
+    lines = [wrapped(f"{runs.source}: {counted(len(runs.frame), 'run')} in {counted(cells, 'cell')}; size is {runs.size}")]
+    lines += [wrapped(f"columns: {columns}", "  ")] if columns else []
+    reasons = dict.fromkeys(each.why for each in runs.excluded)
+    for why in list(reasons)[:_EXCLUDED_NAMED]:
+        names = [each.run for each in runs.excluded if each.why == why]
+        lines.append(wrapped(f"left out, because {why}: {counted(len(names), 'run')} ({joined(names, most=3)})", "  "))
+    if len(reasons) > _EXCLUDED_NAMED:
+        lines.append(f"  and for {len(reasons) - _EXCLUDED_NAMED} more reasons: see --json")
+    return "\n".join(lines)
+
+
+def _optima_text(tuning: Tuning, name: str) -> str:
+    optima, size, has_losses = tuning.optima[name], tuning.runs.size, bool(tuning.runs.metric)
+    given = [each for each in tuning.laws[name].terms if each not in ("size", "tokens")]
+    head = f"{size[:13]:>13} {'tokens':>8}{''.join(f' {each[:12]:>12}' for each in given)}"
+    rows = [head + (f" {'swept':>19}" if has_losses else "") + f" {'optimum':>9}" + (f"  {'cost':>7}" if has_losses else "")]
+    costs = {id(each.optimum): each.cost for each in tuning.transfers[name]}
+    for each in optima[:_LISTED]:
+        place = f"{_short(each.size):>13} {_short(each.tokens):>8}"
+        place += "".join(f" {_short(each.given[term]):>12}" for term in given)
+        swept = f" {f'{format_number(each.span[0], 3)} to {format_number(each.span[1], 3)}':>19}" if has_losses else ""
+        value = {"": f"{format_number(each.value, 3)}", "lowest": "below", "highest": "above"}[each.border]
+        cost = f"  {costs[id(each)]:>7.3%}" if has_losses and id(each) in costs else ""
+        rows.append(f"{place}{swept} {value:>9}{cost}")
+    more = [f"  and {len(optima) - _LISTED} more: see --json"] if len(optima) > _LISTED else []
+    meaning = "; cost is the loss above its minimum at what the law of the smaller cells predicts" if has_losses else ""
+    return "\n".join([wrapped(f"optimal {name} of each cell{meaning}"), *rows, *more])
+
+
+def _short(number: float) -> str:
+    return format_count(number) if number >= 1e6 else format_number(number, 4)  # as people write them
+
+
+def _law_text(size: str, law: TuningLaw) -> str:
+    lines = [wrapped(_formula(size, law), hang=4), f"  {'exponent of':<14} {'median':>8} {'90 % interval':>18}"]
+    for term, (median, low, high) in law.exponents.items():
+        left = "  not determined by the runs" if term in law.from_prior else ""
+        lines.append(f"  {_term(size, term):<14} {median:>8.3f} {f'[{low:.3f}, {high:.3f}]':>18}{left}")
+    border = sum(bool(each.border) for each in law.optima)
+    beyond = f"; {border} of {len(law.optima)} optima lie beyond the swept values" if border else ""
+    lines.append(wrapped(f"one cell's optimum scatters about the law by {np.median(law.scatter):.1%}{beyond}", "  "))
+    return "\n".join(lines)
+
+
+def _transfer_text(tuning: Tuning, name: str) -> str:
+    found = tuning.transfers[name]
+    if not found:
+        return wrapped("transfer: not checked, because no cell has four smaller ones with an optimum", "  ")
+    if math.isnan(found[-1].cost):
+        off = float(np.median([abs(math.log(each.predicted / each.optimum.value)) for each in found]))
+        return wrapped(f"transfer: the law of the smaller cells is off by {off:.1%} in the median of {len(found)}", "  ")
+    near = sum(each.cost <= NEAR_OPTIMAL for each in found)
+    beyond = sum(each.is_beyond for each in found)
+    outside = f"; {beyond} predictions lie outside of the swept values" if beyond else ""
+    return wrapped(
+        f"transfer: predicted from smaller cells, {near} of {len(found)} cost at most {NEAR_OPTIMAL:.1%} of the loss, the "
+        f"largest cell {_of_largest(found):.3%}, and the worst {max(each.cost for each in found):.3%}{outside}",
+        "  ",
+    )
+
+
+def _target_text(target: TunedTarget) -> str:
+    point = ", ".join(f"{name} {_short(number)}" for name, number in target.point.items())
+    lines = [wrapped(f"target: {point}")]
+    for each in target.values:
+        low, high = (format_number(end, 3) for end in each.interval)
+        cost = "" if each.cost is None else f"; expected cost {each.cost:.3%} of the loss, 95 % below {each.cost_95:.3%}"
+        told = f"given: {format_number(each.value, 3)}, best" if each.is_given else f"{format_number(each.value, 4)}"
+        lines.append(wrapped(f"{each.name} {told} [{low}, {high}]{cost}", "  "))
+    if target.cost is None:
+        lines.append(wrapped("the cost of imperfect tuning is unknown: a table of optima has no losses", "  "))
+    else:
+        told = f"a forecast of `marin-scale fit` is of a run tuned as well as the best ones; add {target.cost:.3%} for this one"
+        lines.append(wrapped(told, "  "))
+    return "\n".join([*lines, *(wrapped(each.line, "  ") for each in target.findings)])

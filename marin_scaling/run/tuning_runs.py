@@ -1,0 +1,251 @@
+"""Read runs whose hyperparameters were swept: the table of `marin-scale tune`.
+
+Unlike a run table it needs no FLOPs, and its size may be a width. It needs the hyperparameters, which a run table ignores.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.printable import joined, printable, quoted
+from marin_scaling.run.audit import Exclusion, excluded_by_status
+from marin_scaling.run.columns import COLUMNS, map_columns, spelled, unit_of_name
+from marin_scaling.run.numbers import BadCells, number_in, read_numbers
+from marin_scaling.run.store import StoredRun, read_runs
+from marin_scaling.run.table import column_texts, elsewhere, one_meaning, read_cells, swept_columns
+from marin_scaling.run.table_io import RawTable, is_empty
+from marin_scaling.units import format_number
+from marin_scaling.untrusted_files import is_present
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HYPERPARAMETERS = {
+    "learning_rate": ("lr", "peak_lr", "max_lr", "peak_learning_rate", "max_learning_rate", "optimizer/learning_rate"),
+    "weight_decay": ("wd", "optimizer/weight_decay", "lambda"),
+    "batch_size": (
+        "bs",
+        "batch",
+        "batch_size_seqs",
+        "batch_size_sequences",
+        "global_batch_size",
+        "train_batch_size",
+        "batch_size_tokens",
+        "batch_tokens",
+        "trainer/train_batch_size",
+    ),
+}
+"""Hyperparameters with a law, and the names that tables give them; a law of one may depend on those after it."""
+
+SIZES = ("width", "active_params", "params")
+"""Columns that may be the size of a law, the preferred one first."""
+
+_WIDTHS = ("hidden_dim", "hidden_size", "d_model", "model_dim", "n_embd", "hidden", "dim", "model/hidden_dim")
+_ENDINGS = {"learning_rate": ("_lr", "_learning_rate"), "batch_size": ("_batch_size", "_bs"), "weight_decay": ("_wd",)}
+_COMPLETE = ("complete", "completed", "finished", "is_complete", "is_finished", "done")
+_FALSE = {"0", "0.0", "false", "no"}
+_FIX = "Fix the cells."
+_WHY = "A law of an optimum needs a number of each run; nothing is dropped silently."
+_SMALLEST_SPREAD = math.log(1.05)
+"""Least range of the logarithm of a size that counts as varied: rounding moves a size by less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweptRuns:
+    """Runs with their hyperparameters.
+
+    `frame` has one row per run: `run` (text), `size`, `tokens`, `loss` (float64; no loss where each row is an optimum),
+    and the columns of `HYPERPARAMETERS` that the table has. `others` holds its further columns, in the same rows. `size`
+    names the column of sizes: width, active_params or params. `metric` is that of the loss.
+    """
+
+    frame: pd.DataFrame
+    others: pd.DataFrame
+    excluded: tuple[Exclusion, ...]
+    column_mapping: Mapping[str, str]
+    source: str
+    size: str
+    metric: str
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        """Names of the hyperparameters that the table has."""
+        return tuple(name for name in HYPERPARAMETERS if name in self.frame)
+
+
+def read_swept_runs(
+    runs: pd.DataFrame | Path | str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    size: str = "",
+    are_optima: bool = False,
+) -> SweptRuns:
+    """Read a table of swept runs, or the store's folder of a swept ladder.
+
+    `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}; `where` chooses rows; `size` is one of
+    `SIZES`, by default the first that varies. With `are_optima`, each row holds the optimum of a cell, and needs no loss.
+    `RunTableError` lists all missing columns, and all cells without a number.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"d_model": [512, 512], "D": [1e9, 1e9], "adam_lr": [1e-3, 2e-3], "loss": [3.1, 3.0]})
+    >>> found = read_swept_runs(frame)
+    >>> found.size, found.hyperparameters, found.column_mapping["learning_rate"]
+    ('width', ('learning_rate',), 'adam_lr')
+    """
+    raw = _cells(runs)
+    mapping = _mapped(raw, columns or {}, size=size, are_optima=are_optima)
+    texts = column_texts(raw, mapping["run"]) if "run" in mapping else list(raw.places)
+    left_out = elsewhere(raw, where or {}) | _unfinished(raw, mapping)
+    rows = [row for row in range(len(texts)) if row not in left_out]
+    if not rows:
+        raise RunTableError(f"{raw.name}: no run is finished.", fix="Give runs that reached their last step.")
+    frame = _numbers(raw, mapping, texts, rows=rows)
+    varied = size or next((name for name in SIZES if name in frame and _varies(frame[name])), _first_size(frame))
+    frame = frame.assign(size=frame[varied]).drop(columns=[name for name in SIZES if name in frame])
+    others = [name for name in raw.column_names() if name not in mapping.values()]
+    return SweptRuns(
+        frame=frame,
+        others=raw.cells[others].iloc[rows].reset_index(drop=True),
+        excluded=tuple(Exclusion(run=texts[row], why=why) for row, why in sorted(left_out.items())),
+        column_mapping=mapping,
+        source=printable(raw.name),
+        size=varied,
+        metric="" if are_optima else one_meaning(raw, _texts(raw, mapping), mapping, rows=rows),
+    )
+
+
+def _cells(runs: pd.DataFrame | Path | str) -> RawTable:
+    """Return the cells of a table in memory, of a file, or of a store's folder, with the hyperparameters of its specs."""
+    if not isinstance(runs, Path | str):
+        places = tuple(f"row {label}" for label in runs.index)
+        return RawTable(name="DataFrame", cells=runs.rename(columns=str).astype(object), places=places)
+    path = Path(runs)
+    if not path.is_dir() or is_present(path / "runs.csv"):
+        return read_cells(path)
+    stored = [run for run in read_runs(path) if run.spec.role == "rung"]
+    return _stored_cells(path, stored) if stored else read_cells(path)
+
+
+def _stored_cells(path: Path, stored: Sequence[StoredRun]) -> RawTable:
+    import pandas as pd
+
+    kept = ("run", "params", "active_params", "tokens", "loss", "seed", "status", "metric")
+    columns: dict[str, list[Any]] = {
+        name: [column.stored(run) for run in stored] for name in kept if (column := COLUMNS[name]).stored
+    }
+    columns["width"] = [run.spec.model.hidden_dim for run in stored]
+    cells = pd.DataFrame(columns | swept_columns(stored)).astype({"loss": object})
+    return RawTable(name=str(path), cells=cells, places=tuple(run.folder.name for run in stored), units_are_certain=True)
+
+
+def _mapped(raw: RawTable, chosen: Mapping[str, str], *, size: str, are_optima: bool) -> dict[str, str]:
+    """Return the table's name of each of our columns; `RunTableError` for all that are missing or unclear."""
+    ours = {**HYPERPARAMETERS, "width": _WIDTHS}
+    if unknown := [name for name in chosen if name not in (*ours, *COLUMNS)]:
+        known = ", ".join((*ours, *COLUMNS))
+        raise UsageError(f"{quoted(unknown[0])!r} is not a column of ours.", fix=f"Choose one of {known}.")
+    found = {name: [chosen[name]] if name in chosen else _named(raw, name, aliases) for name, aliases in ours.items()}
+    absent = [names[0] for names in found.values() if names and names[0] not in raw.column_names()]
+    faults = [f"{raw.name} has no column {quoted(name)!r}." for name in absent]
+    faults += [
+        f"{raw.name}: {joined(each)} could each be the column {name!r}." for name, each in found.items() if len(each) > 1
+    ]
+    if not any(found[name] for name in HYPERPARAMETERS):
+        faults.append(f"{raw.name} has no column of {', '.join(HYPERPARAMETERS)}, nor one that is known to mean one.")
+    fix = "Name the column: --column learning_rate=NAME"
+    needed = ("tokens",) if are_optima else ("tokens", "loss")
+    try:
+        mapping = map_columns(raw, chosen={name: of for name, of in chosen.items() if name in COLUMNS}, required=needed)
+    except RunTableError as error:
+        raise RunTableError((*error.lines, *faults), fix=f"{error.fix}; {fix}" if faults else error.fix) from error
+    mapping |= {name: names[0] for name, names in found.items() if names}
+    if not mapping.keys() & ({size} if size else set(SIZES)):
+        faults.append(f"{raw.name} has no column {size or ' or '.join(SIZES)}.")
+    if faults:
+        raise RunTableError((*faults, f"It has: {joined(raw.column_names())}."), fix=f"{fix} (or {size or 'width'}=NAME).")
+    return mapping
+
+
+def _named(raw: RawTable, name: str, aliases: Sequence[str]) -> list[str]:
+    """Return the columns that may be one of ours: by name, by alias, or by the ending of their name."""
+    names = raw.column_names()
+    for wanted in ({spelled(name)}, {spelled(alias) for alias in aliases}):
+        if found := [each for each in names if spelled(each) in wanted]:
+            return found
+    return [each for each in names if spelled(each).endswith(_ENDINGS.get(name, ("\0",)))]
+
+
+def _unfinished(raw: RawTable, mapping: Mapping[str, str]) -> dict[int, str]:
+    """Return the rows of runs that did not end, with the reason: a column of completeness decides, else the status."""
+    flag = next((name for name in raw.column_names() if spelled(name) in _COMPLETE), None)
+    if flag:
+        cells = raw.cells[flag].tolist()
+        return {row: f"its {quoted(flag)} is {cell}" for row, cell in enumerate(cells) if str(cell).strip().lower() in _FALSE}
+    if "status" not in mapping:
+        return {}
+    statuses = column_texts(raw, mapping["status"])
+    return {row: why for row, status in enumerate(statuses) if status and (why := excluded_by_status(status))}
+
+
+def _numbers(raw: RawTable, mapping: Mapping[str, str], texts: Sequence[str], *, rows: list[int]) -> pd.DataFrame:
+    import pandas as pd
+
+    names = [name for name in (*SIZES, "tokens", "loss", *HYPERPARAMETERS) if name in mapping]
+    names = [name for name in names if not (name in SIZES and _has_gaps(raw, mapping[name], rows) and len(names) > 1)]
+    bad = BadCells(raw, texts, why=_WHY, fix=_FIX)
+    columns = {name: read_numbers(raw, mapping[name], rows, bad=bad) for name in names}
+    bad.refuse()
+    frame = pd.DataFrame(columns, dtype="float64").assign(run=[texts[row] for row in rows])
+    for name in ("params", "active_params", "tokens"):
+        if name in frame:
+            frame[name] *= unit_of_name(name, mapping[name])
+    return frame
+
+
+def _texts(raw: RawTable, mapping: Mapping[str, str]) -> dict[str, list[str]]:
+    return {name: column_texts(raw, mapping[name]) for name, each in COLUMNS.items() if each.one_value and name in mapping}
+
+
+def _has_gaps(raw: RawTable, column: str, rows: Sequence[int]) -> bool:
+    cells = raw.cells[column].tolist()
+    return any(is_empty(cells[row]) for row in rows)
+
+
+def _varies(values: pd.Series[float]) -> bool:
+    return bool(math.log(values.max() / values.min()) > _SMALLEST_SPREAD)
+
+
+def _first_size(frame: pd.DataFrame) -> str:
+    return next(name for name in SIZES if name in frame)
+
+
+def parse_target(text: str, *, known: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of a target such as "width=2048, tokens=1e11, batch_size=512".
+
+    `UsageError` for an unknown name, or a value that is not a positive number.
+
+    >>> parse_target("width=2048,tokens=100B", known=["width", "tokens"])
+    {'width': 2048.0, 'tokens': 100000000000.0}
+    """
+    found: dict[str, float] = {}
+    for part in filter(None, text.replace(",", " ").split()):
+        name, equals, value = part.partition("=")
+        number = number_in(value)
+        if not equals or name not in known or number is None or not 0 < number < math.inf:
+            reason = f"{name!r} is unknown" if name not in known else f"{value!r} is not a positive number"
+            example = " ".join(f"{each}=NUMBER" for each in known)
+            raise UsageError(f"Target {part!r}: {reason}.", fix=f"Write it like --predict {shlex.quote(example)}.")
+        found[name] = number
+    if missing := [name for name in known[:2] if name not in found]:
+        raise UsageError(
+            f"Target {text!r} has no {' and no '.join(missing)}.",
+            fix=f"Add {' '.join(f'{name}={format_number(1e9)}' for name in missing)}, with your numbers.",
+        )
+    return found
