@@ -73,7 +73,10 @@ def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:
     if not excluded:
         return table
     varied = f" ({', '.join(table.sweep.swept)})" if table.sweep and table.sweep.swept else ""
-    kept = f"the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned"
+    kept = (
+        f"the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned "
+        "(`marin-scale tune` estimates what other tuning costs)"
+    )
     return replace(
         table,
         frame=frame,

@@ -150,7 +150,7 @@ def optima_by_hyperparameter(runs: SweptRuns) -> dict[str, list[Optimum]]:
 
     `FitRefused` if no cell has three values of any.
     """
-    frame = _with_cells(runs.frame)
+    frame = runs.frame
     names, found = list(runs.hyperparameters), dict[str, list[Optimum]]()
     swept = [name for name in names if _most_values(frame, name) >= LEAST_VALUES]
     if not swept:
@@ -181,16 +181,6 @@ def given_optima(runs: SweptRuns) -> dict[str, list[Optimum]]:
             for row in rows
         ]
     }
-
-
-def _with_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with sizes and tokens that are equal in a cell: the mean of those that whole batches set apart."""
-    for name, nearness in (("size", NEARNESS["params"]), ("tokens", NEARNESS["tokens"])):
-        ordered = frame[name].sort_values()
-        steps = np.diff(np.log(ordered.to_numpy()), prepend=-np.inf) > nearness
-        levels = ordered.groupby(np.cumsum(steps)).transform("mean")
-        frame = frame.assign(**{name: levels})
-    return frame
 
 
 def _most_values(frame: pd.DataFrame, name: str) -> int:

@@ -288,12 +288,12 @@ class RunSpec(Part):
 
 
 def distinct_names(specs: Sequence[RunSpec]) -> dict[str, str]:
-    """Return the name of each run by its folder: BUDGET/WIDTH, and seed, rate or batch where runs of one rung differ."""
+    """Return the name of each run by its folder: BUDGET/WIDTH, and seed, learning rate or batch size where runs of one rung differ."""
     names = dict[str, str]()
     for name in dict.fromkeys(spec.rung_name for spec in specs):
         alike = [spec for spec in specs if spec.rung_name == name]
         parts = {
-            spec.directory_name: (f"seed {spec.seed}", f"rate {spec.optimizer.learning_rate:.3g}", f"batch {spec.batch_size}")
+            spec.directory_name: (f"seed {spec.seed}", f"lr {spec.optimizer.learning_rate:.3g}", f"batch {spec.batch_size}")
             for spec in alike
         }
         varied = [place for place in range(3) if len({each[place] for each in parts.values()}) > 1]

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, excluded_by_status
+from marin_scaling.run.cells import NEARNESS
 from marin_scaling.run.columns import COLUMNS, map_columns, spelled, unit_of_name
 from marin_scaling.run.numbers import BadCells, number_in, read_numbers
 from marin_scaling.run.store import StoredRun, read_runs
@@ -108,7 +111,7 @@ def read_swept_runs(
         raise RunTableError(f"{raw.name}: no run is finished.", fix="Give runs that reached their last step.")
     frame = _numbers(raw, mapping, texts, rows=rows)
     varied = size or next((name for name in SIZES if name in frame and _varies(frame[name])), _first_size(frame))
-    frame = frame.assign(size=frame[varied]).drop(columns=[name for name in SIZES if name in frame])
+    frame = _with_cells(frame.assign(size=frame[varied]).drop(columns=[name for name in SIZES if name in frame]))
     others = [name for name in raw.column_names() if name not in mapping.values()]
     return SweptRuns(
         frame=frame,
@@ -206,6 +209,16 @@ def _numbers(raw: RawTable, mapping: Mapping[str, str], texts: Sequence[str], *,
     for name in ("params", "active_params", "tokens"):
         if name in frame:
             frame[name] *= unit_of_name(name, mapping[name])
+    return frame
+
+
+def _with_cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with sizes and tokens that are equal in a cell: the mean of those that whole batches set apart."""
+    for name, nearness in (("size", NEARNESS["params"]), ("tokens", NEARNESS["tokens"])):
+        ordered = frame[name].sort_values()
+        steps = np.diff(np.log(ordered.to_numpy()), prepend=-np.inf) > nearness
+        levels = ordered.groupby(np.cumsum(steps)).transform("mean")
+        frame = frame.assign(**{name: levels})
     return frame
 
 
