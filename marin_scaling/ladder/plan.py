@@ -41,7 +41,7 @@ class Rung:
 
     @property
     def key(self) -> RungKey:
-        """What tells rungs apart, which records of the run have."""
+        """Name, seed, FLOPs, batch size and learning rate, which records of the run have."""
         return self.plan.rung_name, self.seed, self.plan.flops, self.plan.batch_size, self.plan.hyperparameters.learning_rate
 
 

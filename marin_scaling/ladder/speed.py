@@ -28,7 +28,7 @@ class RecordedRun:
     """Speed of a recorded run: its size, the FLOPs of the steps that it trained itself, seconds and devices."""
 
     rung: RungKey
-    """Which rung it is, as a plan has it."""
+    """Key of the rung, as a plan has it."""
     active_params: int
     flops: float
     step_seconds: float

@@ -215,7 +215,7 @@ class RunSpec(Part):
 
     @property
     def rung_key(self) -> RungKey:
-        """What tells the rungs of a ladder apart, as a plan knows it before it has data."""
+        """Name, seed, FLOPs, batch size and learning rate, as a plan has them."""
         return self.rung_name, self.seed, self.flops, self.batch_size, self.optimizer.learning_rate
 
     @property
