@@ -187,6 +187,19 @@ COLUMNS: dict[str, Column] = {
             meaning="training throughput",
             aliases=("tps", "throughput/tokens_per_second"),
             cells=Cells.NUMBERS_OR_NOTHING,
+            stored=lambda run: run.record.tokens_per_second(run.spec.train_steps),
+        ),
+        Column(
+            name="mfu",
+            meaning="model FLOPs a second over the hardware's peak; above 1 it is in percent",
+            aliases=("mfu_percent", "throughput/mfu"),
+            cells=Cells.NUMBERS_OR_NOTHING,
+        ),
+        Column(
+            name="lm_head_flops",
+            meaning="training FLOPs of the output head, 6 x width x vocabulary x tokens",
+            cells=Cells.NUMBERS_OR_NOTHING,
+            stored=lambda run: run.spec.lm_head_flops,
         ),
         Column(
             name="seed",

@@ -11,7 +11,14 @@ from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
 from marin_scaling.recipe.base import steps_before_decay
-from marin_scaling.recipe.model_shape import ModelShape, flops_convention, shape_of, training_flops
+from marin_scaling.recipe.model_shape import (
+    WITH_LM_HEAD,
+    WITHOUT_LM_HEAD,
+    ModelShape,
+    flops_convention,
+    shape_of,
+    training_flops,
+)
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
 
@@ -242,6 +249,15 @@ class RunSpec(Part):
     def flops(self) -> float:
         """Training FLOPs by our formula, in the convention of this kind of model."""
         return training_flops(self.model.shape(), tokens=self.trained_tokens)
+
+    @property
+    def lm_head_flops(self) -> float:
+        """Training FLOPs of the output head, which only some conventions count."""
+        counted, not_counted = (
+            training_flops(self.model.shape(), tokens=self.trained_tokens, convention=each)
+            for each in (WITH_LM_HEAD, WITHOUT_LM_HEAD)
+        )
+        return counted - not_counted
 
     @property
     def flops_convention(self) -> str:
