@@ -30,6 +30,7 @@ from marin_scaling.forecast.speedup import (
 )
 from marin_scaling.forecast.speedup_conventions import (
     DRAWS,
+    LAW_DRAWS,
     MARIN_ALPHA,
     MARIN_E,
     MARIN_METRIC,
@@ -353,7 +354,7 @@ def _reach(name: str, table: RunTable, result: FitResult, law: FrontierOfBudgets
     low, high = float(budgets.min()), float(budgets.max())
     needed = needed_flops(law.frontier, loss=loss)
     log_flops = high + _FARTHEST if needed is None else math.log(needed)
-    draws = log_speedups(drawn_laws(law, seed=seed), np.full(DRAWS, loss), flops=1.0)
+    draws = log_speedups(drawn_laws(law, seed=seed), np.full(LAW_DRAWS, loss), flops=1.0)
     draws = np.clip(draws, low - _FARTHEST, high + _FARTHEST)
     return _Reached(
         recipe=ChainRecipe(

@@ -267,13 +267,17 @@ def _means_of_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     return means[~seeds | (by_cell.cumcount() == 0)].reset_index(drop=True)
 
 
+LAW_DRAWS = 4_000
+"""Number of drawn laws of a recipe in a chain; each end of a 90 % interval then depends on 200 of them."""
+
+
 def drawn_laws(law: FrontierOfBudgets, *, seed: int) -> FrontierLaws:
-    """Refit a law to its budgets with noise and lack of fit added: `DRAWS` laws, the same for the same budgets and seed.
+    """Refit a law to its budgets with noise and lack of fit added: `LAW_DRAWS` laws, the same for the same budgets and seed.
 
     Each budget's deviates depend on its FLOPs and loss only, so that tables that share budgets have common draws of these.
     """
     flops, loss, leverage = (law.drawn.column(name) for name in ("flops", "loss", "leverage"))
-    deviates = np.stack([generator_of(seed, each).standard_normal(DRAWS) for each in zip(flops, loss, strict=True)], axis=1)
+    deviates = np.stack([generator_of(seed, each).standard_normal(LAW_DRAWS) for each in zip(flops, loss, strict=True)], axis=1)
     of_run, of_budget = _drawn_variances(law, generator_of(seed, (*flops, *loss)))
     losses = loss + np.sqrt(of_run[:, None] * leverage + of_budget[:, None]) * deviates
     return fit_frontiers(flops, losses=losses, weights=np.ones_like(losses))
@@ -299,17 +303,17 @@ def _drawn_variances(law: FrontierOfBudgets, generator: np.random.Generator) -> 
     noise, leverage = law.noise, law.drawn.column("leverage")
     seen, freedom = noise_variance(list(law.drawn.bowls))
     if not freedom or not noise.budget_freedom:
-        chi = generator.chisquare(noise.run_freedom, DRAWS)
-        return noise.run_variance * noise.run_freedom / chi, np.zeros(DRAWS)
+        chi = generator.chisquare(noise.run_freedom, LAW_DRAWS)
+        return noise.run_variance * noise.run_freedom / chi, np.zeros(LAW_DRAWS)
     residuals = law.drawn.column("loss") - frontier_loss(law.frontier, flops=law.drawn.column("flops"))
     between = float(np.sum(residuals**2)) / float(leverage.mean())
     inflation = 1 + _LACK_OF_FIT**2
     squares, degrees = seen * freedom + between / inflation, freedom + noise.budget_freedom
     log_weight = -0.5 * (noise.budget_freedom * np.log(inflation) + degrees * np.log(squares))
     weight = np.exp(log_weight - log_weight.max())
-    chosen = generator.choice(len(weight), size=DRAWS, p=weight / weight.sum())
+    chosen = generator.choice(len(weight), size=LAW_DRAWS, p=weight / weight.sum())
     of_run = np.maximum(
-        squares[chosen] / generator.chisquare(degrees, DRAWS), (SEED_NOISE * law.drawn.column("loss").min()) ** 2
+        squares[chosen] / generator.chisquare(degrees, LAW_DRAWS), (SEED_NOISE * law.drawn.column("loss").min()) ** 2
     )
     return of_run, of_run * leverage.mean() * _LACK_OF_FIT[chosen] ** 2
 
