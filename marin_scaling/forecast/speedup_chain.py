@@ -396,33 +396,33 @@ def _by_pinned_law(tables: Sequence[Named], *, at_flops: float | None, seed: int
             fix="Use each recipe's own law: --convention own",
         )
     everything = [point for points in measured for point in points]
-    reached = []
-    for (name, table), points, point in zip(tables, measured, chosen, strict=True):
-        scatter = pooled(points, everything) or Scatter(
-            variance=seed_variance(points), freedom=SEED_FREEDOM, seen_in="seeds of Delphi's runs"
-        )
-        generator = generator_of(seed, (point.flops, point.loss))
-        losses = np.maximum(point.loss + scatter.draw(generator, leverage=point.leverage) - MARIN_E, np.finfo(float).tiny)
-        place = math.log(point.flops)
-        above = (math.log(point.loss - MARIN_E), np.log(losses))
-        reached.append(
-            _Reached(
-                recipe=ChainRecipe(
-                    name=name,
-                    table=table,
-                    excluded=table.excluded,
-                    flops=None,
-                    noise=scatter.sentence("a run", loss=point.loss),
-                    status=f"loss {point.loss:.4f} at {format_flops(point.flops)} FLOPs",
-                ),
-                points=[point],
-                log_flops=place + above[0] / MARIN_ALPHA,
-                draws=place + above[1] / MARIN_ALPHA,
-                places=(place, np.full(DRAWS, place)),
-                warnings=(*warnings_of(table), *((f"{name}: {point.note}",) if point.note else ())),
-            )
-        )
+    reached = [
+        _reach_by_pinned_law(name, table, point, pooled(points, everything), seed=seed)
+        for (name, table), points, point in zip(tables, measured, chosen, strict=True)
+    ]
     return reached, f"the budget of {format_flops(chosen[0].flops)} FLOPs", None
+
+
+def _reach_by_pinned_law(name: str, table: RunTable, point: MeasuredLoss, seen: Scatter | None, *, seed: int) -> _Reached:
+    scatter = seen or Scatter(variance=seed_variance([point]), freedom=SEED_FREEDOM, seen_in="seeds of Delphi's runs")
+    deviates = scatter.draw(generator_of(seed, (point.flops, point.loss)), leverage=point.leverage)
+    above = np.maximum(point.loss + deviates - MARIN_E, np.finfo(float).tiny)
+    place = math.log(point.flops)
+    return _Reached(
+        recipe=ChainRecipe(
+            name=name,
+            table=table,
+            excluded=table.excluded,
+            flops=None,
+            noise=scatter.sentence("a run", loss=point.loss),
+            status=f"loss {point.loss:.4f} at {format_flops(point.flops)} FLOPs",
+        ),
+        points=[point],
+        log_flops=place + math.log(point.loss - MARIN_E) / MARIN_ALPHA,
+        draws=place + np.log(above) / MARIN_ALPHA,
+        places=(place, np.full(DRAWS, place)),
+        warnings=(*warnings_of(table), *((f"{name}: {point.note}",) if point.note else ())),
+    )
 
 
 def _common_budget(

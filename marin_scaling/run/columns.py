@@ -433,11 +433,7 @@ def _refuse_circle(formulas: Mapping[str, str]) -> None:
 
 
 def map_columns(
-    raw: RawTable,
-    *,
-    chosen: Mapping[str, str],
-    required: Sequence[str] | None = None,
-    computed: Collection[str] = (),
+    raw: RawTable, *, chosen: Mapping[str, str], required: Sequence[str] | None = None, computed: Collection[str] = ()
 ) -> dict[str, str]:
     """Map our column names to those of the table, for all columns that are there; `chosen` holds the user's choices.
 
@@ -527,10 +523,7 @@ def _refuse_mapping(
         has = joined(_most_telling(raw, near), most=_SHOWN)
         lines.append(f"{raw.name} has no column {named}, nor one that is known to mean it; it has: {has}.")
         options += [f"--column {_argument(column, names[0] if names else 'NAME')}" for column, names in near.items()]
-    raise RunTableError(
-        tuple(lines),
-        fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}",
-    )
+    raise RunTableError(tuple(lines), fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}")
 
 
 def _argument(column: str, name: str) -> str:
