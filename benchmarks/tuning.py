@@ -80,8 +80,8 @@ def main() -> None:
         held, cost, expected = coverage(scatter=scatter, noise=noise)
         notes.append(
             f"Simulated, cells scatter by {scatter:.0%} and losses by {noise:.2%}: {held} of {SWEEPS} intervals of 90 % hold "
-            f"the optimum of a cell of twice the width and four times the tokens; its prediction costs {cost:.3%} of the loss on "
-            f"average, {expected:.3%} expected."
+            f"the optimum of a cell of twice the width and four times the tokens. The prediction costs {cost:.3%} of the loss "
+            f"on average, {expected:.3%} expected."
         )
     publish(
         "Laws of optimal hyperparameters",

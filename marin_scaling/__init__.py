@@ -19,6 +19,7 @@ _HOME = {
     "load_runs": "fitted",
     "fit": "fitted",
     "backtest": "fitted",
+    "speedup_chain": "fitted",
     "custom_law": "fitting.custom_law",
     "tune": "forecast.tuning",
     "load_ladder": "train.session",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -19,6 +19,7 @@ from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
 from marin_scaling.forecast.next_runs import SizeForInference, size_for_inference
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
+from marin_scaling.forecast.speedup_chain import SpeedupChain, chain_of_tables, names_of
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import format_flops, format_number, parse_flops
@@ -115,6 +116,36 @@ def fit(
 def backtest(runs: pd.DataFrame | RunTable | Path | str, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0) -> Backtest:
     """Forecast each budget of a table from the smaller ones and score the forecasts; `.frame` has one row per run."""
     return backtest_table(load_runs(runs), law=law, seed=seed)
+
+
+def speedup_chain(
+    recipes: Mapping[str, pd.DataFrame | RunTable | Path | str] | Sequence[pd.DataFrame | RunTable | Path | str],
+    *,
+    convention: str = "own",
+    at_flops: float | str | None = None,
+    allow: str | Collection[str] = (),
+    seed: int = 0,
+) -> SpeedupChain:
+    """Compare a chain of recipes, the baseline first: each against the one before it and against the first.
+
+    `recipes` maps names to runs, or lists runs, as `load_runs` reads them. The result has the speedups in model FLOPs and in
+    wall-clock time, with joint 90 % intervals: `.frame`, `.stages`, `.cumulative`, and `print(chain)`. Arguments and errors
+    are those of `forecast.speedup_chain.chain_of_tables`.
+
+    >>> chain = speedup_chain({"all": "runs/delphi", "again": "runs/delphi"})
+    >>> chain.frame[["speedup", "q05", "q95"]].values.tolist()
+    [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    given = list(recipes.values()) if isinstance(recipes, Mapping) else recipes
+    tables = [load_runs(each, allow=allow) for each in given]
+    names = list(recipes) if isinstance(recipes, Mapping) else names_of(tables)
+    return chain_of_tables(
+        list(zip(names, tables, strict=True)),
+        convention=convention,
+        at_flops=None if at_flops is None else _flops(at_flops),
+        seed=seed,
+        allow=_listed(allow),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

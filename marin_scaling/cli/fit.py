@@ -309,16 +309,18 @@ def tune_table(
         typer.echo(found.text(targets) + (f"\n\nrecipe: {write_recipe}" if write_recipe else ""))
 
 
-_BASELINE = typer.Argument(metavar="BASELINE", help="Table of runs of the baseline recipe.")
-_VARIANT = typer.Argument(metavar="VARIANT", help="Table of runs of the changed recipe.")
+_RECIPES = typer.Argument(metavar="[NAME=]TABLE...", help="Tables of runs: the baseline first, then each changed recipe.")
+_AT = typer.Option(
+    None, "--at", metavar="FLOPS", help="Compare a chain at the loss of the baseline at this budget. Default: largest common."
+)
 
 
 def speedup_tables(
-    baseline: Path = _BASELINE,
-    variant: Path = _VARIANT,
+    tables: list[str] = _RECIPES,
     convention: str = typer.Option(
-        "own", "--convention", metavar="own|marin", help="own: fit the baseline's law; marin: pin E and alpha as Marin does."
+        "own", "--convention", metavar="own|marin", help="own: fit each recipe's law; marin: pin E and alpha as Marin does."
     ),
+    at: str | None = _AT,
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
@@ -326,26 +328,49 @@ def speedup_tables(
     skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Compare two recipes by the compute that one saves.
+    """Compare two recipes, or a chain, by the compute saved.
 
-    The speedup at a budget is the baseline's compute for the variant's loss, over that budget. Each speedup has a 90 %
-    interval; an interval that contains 1 is a tie. With a column tokens_per_second in both tables, speedups in time are
-    printed too.
+    The speedup is the baseline's compute for a loss over the variant's. Each speedup has a 90 % interval; an interval that
+    contains 1 is a tie. With a column tokens_per_second or mfu in all tables, speedups in time are printed too.
 
-    Example: marin-scale speedup baseline.csv variant.csv
+    Two tables are compared at each budget. Three or more, named tables, and tables of different FLOP conventions are a chain:
+    each recipe against the one before it, and against the first.
+
+    Example: marin-scale speedup dense=runs/bytes-dense moe=runs/bytes-moe
     """
-    from marin_scaling.forecast.speedup import compare_recipes, speedup_document, speedup_text
+    from marin_scaling.forecast.speedup import compare_recipes, count_by_one_convention, speedup_document, speedup_text
+    from marin_scaling.forecast.speedup_chain import chain_document, chain_of_tables, names_of
     from marin_scaling.run.table import read_run_table
+    from marin_scaling.units import parse_flops
 
     choices = reading_choices(column, unit, where, [], [], allow, skip_incomplete)
-    ours, theirs = (read_run_table(path, **choices) for path in (baseline, variant))
-    report = compare_recipes(ours, theirs, convention=convention, allow=allow)
+    named = [_named_table(text) for text in tables]
+    read = [read_run_table(path, **choices) for _, path in named]
+    if len(read) == 2 and at is None and not any(name for name, _ in named) and count_by_one_convention(*read):
+        report = compare_recipes(*read, convention=convention, allow=allow)
+        document = speedup_document(report, baseline=read[0], variant=read[1])
+        text = speedup_text(report, baseline=read[0], variant=read[1])
+    else:
+        names = [name or plain for (name, _), plain in zip(named, names_of(read), strict=True)]
+        chain = chain_of_tables(
+            list(zip(names, read, strict=True)),
+            convention=convention,
+            at_flops=None if at is None else parse_flops(at),
+            allow=allow,
+        )
+        document, text = chain_document(chain), str(chain)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
-        typer.echo(dump_canonical(speedup_document(report, baseline=ours, variant=theirs)), nl=False)
+        typer.echo(dump_canonical(document), nl=False)
     else:
-        typer.echo(speedup_text(report, baseline=ours, variant=theirs))
+        typer.echo(text)
+
+
+def _named_table(text: str) -> tuple[str, Path]:
+    """Return the name, or "", and the path of an argument such as `moe=runs/bytes-moe`."""
+    name, equals, path = text.partition("=")
+    return (name, Path(path)) if equals and path and not Path(text).exists() else ("", Path(text))
 
 
 _SOFT = typer.Option(

@@ -265,6 +265,8 @@ def _texts(value: Any, where: Where = ()) -> Iterator[tuple[Where, str]]:
 
 EXPERIMENTS_DIR = "experiments"
 EXPERIMENT_NAME = "experiment.yaml"
+CHAINS_DIR = "chains"
+"""Folder of speedup chains among the experiments; `publish.chain_page` reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +331,7 @@ def _overlooked(folder: Path) -> Iterator[Found]:
     """Yield files that look like experiments but have another name."""
     if not folder.is_dir() or is_present(folder / EXPERIMENT_NAME):
         return
-    for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".")):
+    for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".") and each.name != CHAINS_DIR):
         if path.is_dir() and path.suffix != ".jsonl" and not is_present(path / EXPERIMENT_NAME):
             yield Found(place=str(path), experiment=None, refusal=f"{printable(str(path))} has no {EXPERIMENT_NAME}.")
         elif path.is_file() and path.suffix in (".json", ".yaml", ".yml"):

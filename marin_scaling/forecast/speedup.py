@@ -19,6 +19,7 @@ from marin_scaling.forecast.speedup_conventions import (
     MARIN_ALPHA,
     MARIN_E,
     MARIN_METRIC,
+    SPEEDS,
     Compared,
     MeasuredLoss,
     Speedup,
@@ -61,22 +62,27 @@ def require_comparable(
     metrics = {table.metric for table in (baseline, variant)} - {"loss"}  # the name `loss` leaves the metric open
     _require_one("metric", metrics, baseline, variant)
     for what, column in (("FLOP convention", "flops_convention"), ("evaluation (held-out text and protocol)", "evaluation")):
-        _require_one(what, _texts(baseline, column) | _texts(variant, column), baseline, variant)
+        _require_one(what, texts_of(baseline, column) | texts_of(variant, column), baseline, variant)
     if convention == "marin" and metrics - {MARIN_METRIC}:
         raise UsageError(
             f"The tables hold {next(iter(metrics))}; Marin's convention is of {MARIN_METRIC}.",
             why=f"Its asymptote of {MARIN_E} is in nats per token.",
             fix="Compare by the baseline's own law: --convention own",
         )
-    counted = _counted_alike(baseline, variant, allowed="flop-count" in allow)
+    counted = counted_alike(baseline, variant, allowed="flop-count" in allow)
     unnamed = [table.source for table in (baseline, variant) if table.metric == "loss"]
     named = (f"{' and '.join(unnamed)}: the metric is not named; both tables are assumed to have the same",) if unnamed else ()
     return (*counted, *named)
 
 
-def _counted_alike(baseline: RunTable, variant: RunTable, *, allowed: bool) -> tuple[str, ...]:
+def count_by_one_convention(*tables: RunTable) -> bool:
+    """Return True unless the tables name different FLOP conventions."""
+    return len(set().union(*(texts_of(table, "flops_convention") for table in tables))) < 2
+
+
+def counted_alike(baseline: RunTable, variant: RunTable, *, allowed: bool) -> tuple[str, ...]:
     """Return a warning if the tables count FLOPs apart at equal size; `RunTableError` if by one factor at all sizes."""
-    if _texts(baseline, "flops_convention") and _texts(variant, "flops_convention"):
+    if texts_of(baseline, "flops_convention") and texts_of(variant, "flops_convention"):
         return ()  # equal, as checked by `_require_one`
     found = count_ratio(baseline.frame, variant.frame)
     if found is None:
@@ -95,7 +101,8 @@ def _counted_alike(baseline: RunTable, variant: RunTable, *, allowed: bool) -> t
     return (message,)
 
 
-def _texts(table: RunTable, column: str) -> set[str]:
+def texts_of(table: RunTable, column: str) -> set[str]:
+    """Return the different texts of a column; empty without the column."""
     return set(table.frame[column]) - {""} if column in table.frame else set()
 
 
@@ -103,7 +110,8 @@ def _require_one(what: str, found: set[str], baseline: RunTable, variant: RunTab
     if len(found) > 1:
         raise RunTableError(
             f"{baseline.source} and {variant.source} differ in their {what}: {' and '.join(sorted(found))}.",
-            fix="Evaluate and count the runs of both alike; if a column holds it under another name: --column loss=NAME",
+            fix="Evaluate and count the runs of both alike, or compare time (ms.speedup_chain); a loss in another column: "
+            "--column loss=NAME",
         )
 
 
@@ -148,7 +156,7 @@ def compare_recipes(
     """Return the effective speedup of `variant` over `baseline` at each budget of the variant's runs.
 
     Several sizes at a budget are compared by the minimum of their bowl, or by their best run without a bowl; seeds by their
-    mean. A column `tokens_per_second` in both frames gives wall-clock time too. Losses are in the unit of the tables.
+    mean. A column `tokens_per_second` or `mfu` in both frames gives wall-clock time too. Losses are in the unit of the tables.
 
     `UsageError` for an unknown convention, or a metric other than the convention's; `RunTableError` if the tables measure
     different things; `FitRefused` if the baseline determines no law, or no budget can be compared.
@@ -173,20 +181,21 @@ def compare_recipes(
         compared = by_own_law(fit_baseline(baseline), theirs, pooled(theirs, ours), generator, seed=seed)
     else:
         compared = by_pinned_law(ours, theirs, generator)
-        warnings = (*warnings, *_warnings_of(baseline))
+        warnings = (*warnings, *warnings_of(baseline))
     return SpeedupReport(
         convention=convention,
         baseline_fit=compared.law_fit,
         comparisons=_comparisons(compared, ours),
         noise=compared.noise,
-        warnings=tuple(dict.fromkeys((*warnings, *compared.warnings, *_warnings_of(variant)))),
+        warnings=tuple(dict.fromkeys((*warnings, *compared.warnings, *warnings_of(variant)))),
         baseline_excluded=compared.law_fit.excluded if compared.law_fit else (*baseline.excluded, *baseline_swept),
         variant_excluded=(*variant.excluded, *variant_swept),
         seed=seed,
     )
 
 
-def _warnings_of(table: RunTable) -> tuple[str, ...]:
+def warnings_of(table: RunTable) -> tuple[str, ...]:
+    """Return the warnings about a table, each with its source."""
     return tuple(f"{table.source}: {each}" for each in table.warnings)
 
 
@@ -219,9 +228,11 @@ def _comparisons(compared: Compared, ours: Sequence[MeasuredLoss]) -> tuple[Budg
 
 
 def _throughput_ratio(point: MeasuredLoss, mine: MeasuredLoss | None) -> float | None:
-    if mine is None or mine.flops_per_second is None or point.flops_per_second is None:
-        return None
-    return point.flops_per_second / mine.flops_per_second
+    for speed in SPEEDS if mine else ():
+        ours, theirs = getattr(mine, speed), getattr(point, speed)
+        if ours is not None and theirs is not None:
+            return float(theirs / ours)
+    return None
 
 
 def _reach(needed: float | None, ours: Sequence[MeasuredLoss]) -> float | None:
@@ -240,7 +251,7 @@ def _note(point: MeasuredLoss, law: FrontierLaw, reach: float | None) -> str:
 
 _LISTED_EXCLUSIONS = 6  # of each table; more are counted, and the JSON document lists all
 
-_HEAD = f"{'speedup':>8} {'90 % interval':>18}  {'alone':<7} together"
+COLUMNS_HEAD = f"{'speedup':>8} {'90 % interval':>18}  {'alone':<7} together"
 
 
 def speedup_document(report: SpeedupReport, *, baseline: RunTable, variant: RunTable) -> dict[str, Any]:
@@ -252,10 +263,10 @@ def speedup_document(report: SpeedupReport, *, baseline: RunTable, variant: RunT
         "law": f"{fitted.law.name}: {fitted.law.formula}" if fitted else None,
         "parameters": dict(fitted.law.parameters) if fitted else _pinned(),
         "status": fitted.status.value if fitted else None,
-        "baseline": _table_document(baseline, report.baseline_excluded),
-        "variant": _table_document(variant, report.variant_excluded),
+        "baseline": table_document(baseline, report.baseline_excluded),
+        "variant": table_document(variant, report.variant_excluded),
         "comparisons": [_comparison_document(each) for each in report.comparisons],
-        "comparisons_note": _together([each.model_flops for each in report.comparisons]),
+        "comparisons_note": together([each.model_flops for each in report.comparisons]),
         "noise": report.noise,
         "warnings": list(report.warnings),
         "seed": report.seed,
@@ -277,7 +288,8 @@ def _label(report: SpeedupReport) -> str:
     )
 
 
-def _table_document(table: RunTable, excluded: Sequence[Exclusion]) -> dict[str, Any]:
+def table_document(table: RunTable, excluded: Sequence[Exclusion]) -> dict[str, Any]:
+    """Return the JSON object of a compared table."""
     return {
         "source": table.source,
         "metric": table.metric,
@@ -293,15 +305,16 @@ def _comparison_document(each: BudgetComparison) -> dict[str, Any]:
         "baseline_loss": each.baseline_loss,
         "variant_loss": each.variant_loss,
         "needed_flops": each.needed_flops,
-        "model_flops": _speedup_document(each.model_flops),
+        "model_flops": document_of(each.model_flops),
         "throughput_ratio": each.throughput_ratio,
-        "wall_clock": _speedup_document(each.wall_clock) if each.wall_clock else None,
+        "wall_clock": document_of(each.wall_clock) if each.wall_clock else None,
         "reach": each.reach,
         "note": each.note or None,
     }
 
 
-def _speedup_document(each: Speedup) -> dict[str, Any]:
+def document_of(each: Speedup) -> dict[str, Any]:
+    """Return the JSON object of one speedup."""
     return {
         "speedup": each.value,
         "interval": list(each.interval),
@@ -342,7 +355,7 @@ def _convention_text(report: SpeedupReport) -> str:
 
 def _flops_text(report: SpeedupReport) -> str:
     rows = [
-        f"{format_flops(each.flops):>8} {each.baseline_loss:>10.5f} {each.variant_loss:>10.5f} {_columns_of(each.model_flops)}"
+        f"{format_flops(each.flops):>8} {each.baseline_loss:>10.5f} {each.variant_loss:>10.5f} {columns_of(each.model_flops)}"
         + ("  *" if each.note else "")
         for each in report.comparisons
     ]
@@ -352,22 +365,24 @@ def _flops_text(report: SpeedupReport) -> str:
     return "\n".join(
         [
             wrapped("effective speedup in model FLOPs: how many times more the baseline needs for the variant's loss"),
-            f"{'budget':>8} {'baseline':>10} {'variant':>10} {_HEAD}",
+            f"{'budget':>8} {'baseline':>10} {'variant':>10} {COLUMNS_HEAD}",
             *rows,
             *notes,
-            wrapped(_together([each.model_flops for each in report.comparisons])),
+            wrapped(together([each.model_flops for each in report.comparisons])),
         ]
     )
 
 
-def _columns_of(each: Speedup) -> str:
+def columns_of(each: Speedup) -> str:
+    """Return the cells below `COLUMNS_HEAD`."""
     low, high = each.interval
     interval = f"[{low:.3f}, {'no end' if high is None else format(high, '.3f')}]"
     value = "none" if each.value is None else f"{each.value:.3f}"
     return f"{value:>8} {interval:>18}  {each.verdict.value:<7} {each.verdict_after_holm.value}"
 
 
-def _together(family: Sequence[Speedup]) -> str:
+def together(family: Sequence[Speedup]) -> str:
+    """Return sentences about the verdicts of a family of comparisons after Holm's correction."""
     count, share = len(family), 1 - INTERVAL
     if count == 1:
         return "One comparison: no correction needed."
@@ -383,24 +398,24 @@ def _wall_clock_text(report: SpeedupReport, baseline: RunTable, variant: RunTabl
     timed = [(each, each.wall_clock) for each in report.comparisons if each.wall_clock is not None]
     if not timed:
         return wrapped(f"wall-clock time: not given, because {_no_throughput(baseline, variant)}")
-    rows = [f"{format_flops(each.flops):>8} {each.throughput_ratio:>21.4f} {_columns_of(found)}" for each, found in timed]
+    rows = [f"{format_flops(each.flops):>8} {each.throughput_ratio:>21.4f} {columns_of(found)}" for each, found in timed]
     silent = [format_flops(each.flops) for each in report.comparisons if each.wall_clock is None]
     return "\n".join(
         [
             wrapped("effective speedup in wall-clock time: times the ratio of model FLOPs a second, taken as exact"),
-            f"{'budget':>8} {'throughput':>21} {_HEAD}",
+            f"{'budget':>8} {'throughput':>21} {COLUMNS_HEAD}",
             *rows,
             *([wrapped(f"not given, because a throughput is missing: {', '.join(silent)}", "  ")] if silent else []),
-            wrapped(_together([found for _, found in timed])),
+            wrapped(together([found for _, found in timed])),
         ]
     )
 
 
 def _no_throughput(baseline: RunTable, variant: RunTable) -> str:
-    without = [table.source for table in (baseline, variant) if "tokens_per_second" not in table.frame]
+    without = [table.source for table in (baseline, variant) if not set(SPEEDS.values()) & set(table.frame)]
     if without:
-        return f"column tokens_per_second is missing in {' and in '.join(dict.fromkeys(without))}"
-    return "no common budget has a number in the column tokens_per_second of both tables"
+        return f"column tokens_per_second (or mfu) is missing in {' and in '.join(dict.fromkeys(without))}"
+    return "no common budget has a number in the column tokens_per_second, or mfu, of both tables"
 
 
 def _warnings_text(report: SpeedupReport) -> str:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws, FrontierOfBudgets, resample
-from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl
+from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws, FrontierOfBudgets, fit_frontiers, resample
+from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl, noise_variance
 from marin_scaling.fitting.result import FitResult
-from marin_scaling.laws import Array, FrontierLaw
+from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 from marin_scaling.run.cells import cells_of
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_flops
@@ -31,7 +32,8 @@ class MeasuredLoss:
     """Loss of a table at one budget or size.
 
     `leverage` is its variance in units of one run's; `squares` and their `freedom` give the scatter of runs there.
-    `flops_per_second` are model FLOPs, None without a column `tokens_per_second`. `note` is a warning, or empty.
+    `flops_per_second` are model FLOPs, `mfu` is a share, and `head_share` the output head's FLOPs over `flops`: None without a
+    column `tokens_per_second`, `mfu` and `lm_head_flops`. `note` is a warning, or empty.
     """
 
     flops: float
@@ -41,6 +43,8 @@ class MeasuredLoss:
     squares: float
     freedom: int
     flops_per_second: float | None
+    mfu: float | None
+    head_share: float | None
     note: str
 
 
@@ -53,6 +57,8 @@ def measure(frame: pd.DataFrame) -> list[MeasuredLoss]:
     >>> [(point.loss, point.leverage, point.freedom) for point in measure(seeds)]
     [(3.2, 0.5, 1)]
     """
+    if "mfu" in frame and frame["mfu"].max() > 1:
+        frame = frame.assign(mfu=frame["mfu"] / 100)
     return [_measure_budget(runs) for _, runs in frame.groupby("budget_flops")]
 
 
@@ -91,16 +97,22 @@ def _measure_cell(cell: pd.DataFrame) -> MeasuredLoss:
         leverage=1 / count if seeds else 1.0,
         squares=float(np.sum((loss - loss.mean()) ** 2)) if seeds else 0.0,
         freedom=count - 1 if seeds else 0,
-        flops_per_second=_flops_per_second(cell),
+        flops_per_second=_mean_of(cell, "tokens_per_second", times=cell["flops"] / cell["tokens"]),
+        mfu=_mean_of(cell, "mfu", times=1.0),
+        head_share=_mean_of(cell, "lm_head_flops", times=1 / cell["flops"]),
         note=alike if count > 1 and not seeds else "",
     )
 
 
-def _flops_per_second(cell: pd.DataFrame) -> float | None:
-    if "tokens_per_second" not in cell:
+def _mean_of(cell: pd.DataFrame, column: str, *, times: pd.Series[float] | float) -> float | None:
+    if column not in cell:
         return None
-    rates = (cell["tokens_per_second"] * cell["flops"] / cell["tokens"]).dropna()
-    return float(rates.mean()) if len(rates) else None
+    values = (cell[column] * times).dropna()
+    return float(values.mean()) if len(values) else None
+
+
+SPEEDS = {"flops_per_second": "tokens_per_second", "mfu": "mfu"}
+"""Measures of speed in `MeasuredLoss`, the preferred one first, with the column of each."""
 
 
 DRAWS = 10_000
@@ -253,6 +265,57 @@ def _means_of_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     seeds = by_cell["seed"].transform("nunique") == by_cell["seed"].transform("size")
     means = frame.assign(loss=frame["loss"].where(~seeds, by_cell["loss"].transform("mean")))
     return means[~seeds | (by_cell.cumcount() == 0)].reset_index(drop=True)
+
+
+LAW_DRAWS = 4_000
+"""Number of drawn laws of a recipe in a chain; each end of a 90 % interval then depends on 200 of them."""
+
+
+def drawn_laws(law: FrontierOfBudgets, *, seed: int) -> FrontierLaws:
+    """Refit a law to its budgets with noise and lack of fit added: `LAW_DRAWS` laws, the same for the same budgets and seed.
+
+    Each budget's deviates depend on its FLOPs and loss only, so that tables that share budgets have common draws of these.
+    """
+    flops, loss, leverage = (law.drawn.column(name) for name in ("flops", "loss", "leverage"))
+    deviates = np.stack([generator_of(seed, each).standard_normal(LAW_DRAWS) for each in zip(flops, loss, strict=True)], axis=1)
+    of_run, of_budget = _drawn_variances(law, generator_of(seed, (*flops, *loss)))
+    losses = loss + np.sqrt(of_run[:, None] * leverage + of_budget[:, None]) * deviates
+    return fit_frontiers(flops, losses=losses, weights=np.ones_like(losses))
+
+
+def generator_of(seed: int, numbers: Collection[float]) -> np.random.Generator:
+    """Return the generator of these numbers, and of no others."""
+    digest = sha256_hex(np.asarray(numbers, dtype="<f8").tobytes())
+    return np.random.default_rng([seed, int(digest[:16], 16)])
+
+
+_LACK_OF_FIT = 0.2 * np.tan(np.pi / 2 * (np.arange(200) + 0.5) / 200)
+"""Quantiles of the half-Cauchy prior of lack of fit, as multiples of the noise of a budget's optimum. The scale was chosen on
+simulated chains with and without lack of fit (benchmarks/results/speedup_chains.md)."""
+
+
+def _drawn_variances(law: FrontierOfBudgets, generator: np.random.Generator) -> tuple[Array, Array]:
+    """Draw from the posterior of both variances, of one run and of lack of fit: (draw,) each.
+
+    The variance of runs has Jeffreys's prior, with the limit that seeds set. Without bowls of four runs, the scatter about the
+    law is that of runs, with lack of fit in it.
+    """
+    noise, leverage = law.noise, law.drawn.column("leverage")
+    seen, freedom = noise_variance(list(law.drawn.bowls))
+    if not freedom or not noise.budget_freedom:
+        chi = generator.chisquare(noise.run_freedom, LAW_DRAWS)
+        return noise.run_variance * noise.run_freedom / chi, np.zeros(LAW_DRAWS)
+    residuals = law.drawn.column("loss") - frontier_loss(law.frontier, flops=law.drawn.column("flops"))
+    between = float(np.sum(residuals**2)) / float(leverage.mean())
+    inflation = 1 + _LACK_OF_FIT**2
+    squares, degrees = seen * freedom + between / inflation, freedom + noise.budget_freedom
+    log_weight = -0.5 * (noise.budget_freedom * np.log(inflation) + degrees * np.log(squares))
+    weight = np.exp(log_weight - log_weight.max())
+    chosen = generator.choice(len(weight), size=LAW_DRAWS, p=weight / weight.sum())
+    of_run = np.maximum(
+        squares[chosen] / generator.chisquare(degrees, LAW_DRAWS), (SEED_NOISE * law.drawn.column("loss").min()) ** 2
+    )
+    return of_run, of_run * leverage.mean() * _LACK_OF_FIT[chosen] ** 2
 
 
 MARIN_E, MARIN_ALPHA = 1.6, 0.0941

@@ -37,6 +37,7 @@ from marin_scaling.experiment.experiment import (
 from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.markdown import Markdown, cell, chip, escape, link, malformed_section, page_name, web_link, whole
 from marin_scaling.printable import joined
+from marin_scaling.publish.chain_page import ChainPages, chain_pages
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.figures import asset, picture_files, render, show_pictures
 from marin_scaling.publish.submission_page import commands_of
@@ -258,7 +259,8 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
         )
         for each, own in zip(experiments, records, strict=True)
     }
-    files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, root=root)}
+    chains = chain_pages(root)
+    files = {f"{FOLDER}/index.md": _index(list(reported.values()), found, chains, root=root), **chains.files}
     if experiments:
         files |= {f"{FOLDER}/{name}": asset(f"experiments/{name}") for name in _PROGRAM}
         files[f"{FOLDER}/experiments.jsonl"] = b"".join(map(to_line, experiments))
@@ -267,13 +269,14 @@ def experiment_pages(root: Path, *, linked: Collection[str]) -> dict[str, bytes]
     return files
 
 
-def _index(reported: Sequence[Reported], found: Sequence[Found], *, root: Path) -> bytes:
-    malformed = [(each.place, each.refusal) for each in found if each.experiment is None]
+def _index(reported: Sequence[Reported], found: Sequence[Found], chains: ChainPages, *, root: Path) -> bytes:
+    malformed = [*((each.place, each.refusal) for each in found if each.experiment is None), *chains.malformed]
     ordered = sorted(reported, key=lambda each: (each.experiment.source is not None, -_age(each), each.experiment.name))
     return render(
         "experiments.md.j2",
         title="Experiments",
         found=found,
+        chains=chains.links,
         counts=_counts(reported),
         rows=list(map(_row, ordered)),
         findings=[

@@ -186,6 +186,19 @@ COLUMNS: dict[str, Column] = {
             meaning="training throughput",
             aliases=("tps", "throughput/tokens_per_second"),
             cells=Cells.NUMBERS_OR_NOTHING,
+            stored=lambda run: run.record.tokens_per_second(run.spec.train_steps),
+        ),
+        Column(
+            name="mfu",
+            meaning="model FLOPs a second over the hardware's peak; above 1 it is in percent",
+            aliases=("mfu_percent", "throughput/mfu"),
+            cells=Cells.NUMBERS_OR_NOTHING,
+        ),
+        Column(
+            name="lm_head_flops",
+            meaning="training FLOPs of the output head, 6 x width x vocabulary x tokens",
+            cells=Cells.NUMBERS_OR_NOTHING,
+            stored=lambda run: run.spec.lm_head_flops,
         ),
         Column(
             name="seed",
@@ -419,11 +432,7 @@ def _refuse_circle(formulas: Mapping[str, str]) -> None:
 
 
 def map_columns(
-    raw: RawTable,
-    *,
-    chosen: Mapping[str, str],
-    required: Sequence[str] | None = None,
-    computed: Collection[str] = (),
+    raw: RawTable, *, chosen: Mapping[str, str], required: Sequence[str] | None = None, computed: Collection[str] = ()
 ) -> dict[str, str]:
     """Map our column names to those of the table, for all columns that are there; `chosen` holds the user's choices.
 
@@ -513,10 +522,7 @@ def _refuse_mapping(
         has = joined(_most_telling(raw, near), most=_SHOWN)
         lines.append(f"{raw.name} has no column {named}, nor one that is known to mean it; it has: {has}.")
         options += [f"--column {_argument(column, names[0] if names else 'NAME')}" for column, names in near.items()]
-    raise RunTableError(
-        tuple(lines),
-        fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}",
-    )
+    raise RunTableError(tuple(lines), fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}")
 
 
 def _argument(column: str, name: str) -> str:

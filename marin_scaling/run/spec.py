@@ -11,7 +11,14 @@ from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
 from marin_scaling.ladder.config import Compute
 from marin_scaling.recipe.base import RungKey, steps_before_decay
-from marin_scaling.recipe.model_shape import ModelShape, flops_convention, shape_of, training_flops
+from marin_scaling.recipe.model_shape import (
+    WITH_LM_HEAD,
+    WITHOUT_LM_HEAD,
+    ModelShape,
+    flops_convention,
+    shape_of,
+    training_flops,
+)
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
 
@@ -249,6 +256,15 @@ class RunSpec(Part):
         return training_flops(self.model.shape(), tokens=self.trained_tokens)
 
     @property
+    def lm_head_flops(self) -> float:
+        """Training FLOPs of the output head, which only some conventions count."""
+        counted, not_counted = (
+            training_flops(self.model.shape(), tokens=self.trained_tokens, convention=each)
+            for each in (WITH_LM_HEAD, WITHOUT_LM_HEAD)
+        )
+        return counted - not_counted
+
+    @property
     def flops_convention(self) -> str:
         """Name of the formula that counted `flops`."""
         return flops_convention(self.model.shape())
@@ -288,7 +304,7 @@ class RunSpec(Part):
 
 
 def distinct_names(specs: Sequence[RunSpec]) -> dict[str, str]:
-    """Return the name of each run by its folder: BUDGET/WIDTH, and seed, learning rate or batch size where runs of one rung differ."""
+    """Return the name of each run by its folder: BUDGET/WIDTH, and what sets runs of one rung apart"""
     names = dict[str, str]()
     for name in dict.fromkeys(spec.rung_name for spec in specs):
         alike = [spec for spec in specs if spec.rung_name == name]

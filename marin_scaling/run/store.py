@@ -267,6 +267,13 @@ class RunRecord(Part):
         seconds = (as_moment(self.finished_at) - as_moment(self.started_at)).total_seconds()
         return seconds > self.wall_seconds + 2  # both times are whole seconds
 
+    def tokens_per_second(self, train_steps: int) -> float | None:
+        """Return the tokens a second in the steps that the run trained itself; None if the record lacks their seconds."""
+        if self.was_interrupted or not self.step_seconds:
+            return None
+        shared = self.trunk.steps / train_steps if self.trunk else 0.0
+        return self.trained_tokens * (1 - shared) / self.step_seconds
+
     def to_bytes(self) -> bytes:
         """Return the content of `record.json`."""
         return dump_canonical(self.model_dump(mode="json"))

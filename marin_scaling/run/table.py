@@ -58,10 +58,11 @@ class RunTable:
     """Usable runs, and the runs left out.
 
     `frame` has one row per run: `run` (text), `flops`, `params`, `tokens`, `loss`, `budget_flops` (float64), and where the
-    table has them `active_params`, `epochs`, `tokens_per_second` (float64), `seed`, `suite`, `flops_convention`, `evaluation`
-    (text). Only `tokens_per_second` may be NaN: it is, where its cell is empty. `column_mapping` gives the table's own name of
-    each column, and `units` the user's unit of some. `findings` are those of the audit that affect the status of a fit; their
-    messages are in `warnings`. `sweep` names the columns that distinguish runs of one size and length.
+    table has them `active_params`, `epochs`, `tokens_per_second`, `mfu`, `lm_head_flops` (float64), `seed`, `suite`,
+    `flops_convention`, `evaluation` (text). Only the last three numbers may be NaN: they are, where a cell is empty.
+    `column_mapping` gives the table's own name of each column, and `units` the user's unit of some. `findings` are those of the
+    audit that affect the status of a fit; their messages are in `warnings`. `sweep` names the columns that distinguish runs of
+    one size and length.
     """
 
     frame: pd.DataFrame

@@ -57,10 +57,13 @@ def test_the_same_runs_at_half_the_cost_are_twice_as_fast_at_every_budget(cheape
 @pytest.mark.parametrize("column", ["evaluation", "flops_convention"])
 def test_two_files_that_were_not_measured_alike_are_refused(tmp_path, column):
     """Their losses, or their FLOPs, are of two kinds, and the ratio would say which kind is smaller."""
-    first, second = (write(tmp_path / f"{kind}.csv", [row | {column: kind} for row in delphi_rows()]) for kind in ("a", "b"))
+    first, second = (
+        write(tmp_path / f"{kind}.csv", [row | {column: f"{kind}{kind}11"} for row in delphi_rows()]) for kind in "ab"
+    )
     done = marin_scale(first, second)
     assert isinstance(done.exception, RunTableError)
-    assert f"{first} and {second} differ in their" in str(done.exception)
+    assert "aa11" in done.exception.what
+    assert "bb11" in done.exception.what
 
 
 def test_half_of_the_runs_of_a_recipe_tie_with_all_of_them(tmp_path):
@@ -115,10 +118,45 @@ def test_throughput_may_stand_under_another_name_or_be_empty(tmp_path):
 
 
 def test_a_run_store_can_be_a_side_of_it():
-    """The ladder that this repository trained, against itself: ties, and no word of time."""
+    """The ladder that this repository trained, against itself: ties, in FLOPs and in the time that its records hold."""
     store = DELPHI.parent / "quickstart"
     document = json.loads(marin_scale(store, store, "--json").stdout)
-    assert {each["model_flops"]["verdict"] for each in document["comparisons"]} == {"tie"}
+    for unit in ("model_flops", "wall_clock"):
+        assert {each[unit]["verdict"] for each in document["comparisons"]} == {"tie"}
+
+
+def test_three_tables_are_a_chain(cheaper):
+    """Names come from `NAME=TABLE`, or from files and folders; stages multiply."""
+    done = marin_scale(DELPHI, f"half={cheaper}", DELPHI, "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert [each["name"] for each in document["recipes"]] == ["delphi", "half", "delphi (2)"]
+    first, second = (each["model_flops"]["speedup"] for each in document["stages"])
+    assert first == pytest.approx(2, rel=0.01)
+    assert first * second == pytest.approx(document["cumulative"][-1]["model_flops"]["speedup"])
+    text = marin_scale(DELPHI, f"half={cheaper}", DELPHI, "--at", "1e20").stdout
+    assert "delphi -> half" in text
+    assert "1e20 FLOPs" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_dense_models_and_mixtures_of_experts_compare_in_time_and_in_converted_flops():
+    """Their FLOP conventions differ; run stores hold speeds and the output head's FLOPs."""
+    runs = DELPHI.parent
+    done = marin_scale(runs / "bytes-dense", runs / "bytes-moe", "--json")
+    assert done.exit_code == 0, done.output
+    (stage,) = json.loads(done.stdout)["stages"]
+    assert stage["wall_clock"]["verdict"] == "slower"
+    assert 0 < stage["model_flops"]["speedup"] < 2
+
+
+def test_a_chain_without_a_common_metric_is_refused_with_every_metric():
+    """One error, no traceback, and nothing on standard output."""
+    done = marin_scale(DELPHI, DELPHI.parent / "quickstart", DELPHI.parent / "bytes-moe")
+    assert isinstance(done.exception, RunTableError)
+    assert done.stdout == ""
+    for fact in ("paloma_macro_loss_nats", "bits_per_byte", "quickstart", "bytes-moe"):
+        assert fact in done.exception.what
 
 
 @pytest.mark.parametrize(

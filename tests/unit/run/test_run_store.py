@@ -5,12 +5,22 @@ import shutil
 from pathlib import Path
 
 import pytest
-from run_factory import record_of, rung_spec
+from run_factory import mixture_spec, record_of, rung_spec
 
 from marin_scaling.errors import RecordError, RunTableError, StorageError
 from marin_scaling.publish.submission_page import recorded_curves
 from marin_scaling.run.spec import RunSpec, read_spec
-from marin_scaling.run.store import History, HistoryRow, RunRecord, add_run, is_finished, read_run, read_runs, run_folders
+from marin_scaling.run.store import (
+    History,
+    HistoryRow,
+    RunRecord,
+    Trunk,
+    add_run,
+    is_finished,
+    read_run,
+    read_runs,
+    run_folders,
+)
 from marin_scaling.run.table import read_run_table
 
 HISTORY_ROWS = (HistoryRow(step=0, train_loss_nats_per_token=5.5), HistoryRow(step=1, train_loss_nats_per_token=None))
@@ -118,3 +128,21 @@ def test_options_about_columns_and_units_are_not_ignored(tmp_path: Path) -> None
         read_run_table(tmp_path / "tiny", columns={"loss": "nope"})
     with pytest.raises(RunTableError, match="flops"):
         read_run_table(tmp_path / "tiny", units={"flops": "PFLOPs"})
+
+
+def test_a_run_has_the_speed_of_the_steps_that_it_trained_itself() -> None:
+    """Tokens over seconds of steps; a trunk of another run has no part in it, and an interrupted run has no speed."""
+    spec = rung_spec()
+    record = record_of(spec)
+    assert record.tokens_per_second(spec.train_steps) == spec.trained_tokens / 0.5
+    shared = record.model_copy(update={"trunk": Trunk(spec_digest="0" * 64, steps=spec.train_steps // 2)})
+    assert shared.tokens_per_second(spec.train_steps) == pytest.approx(spec.trained_tokens / 2 / 0.5)
+    late = record.model_copy(update={"finished_at": "2026-11-21T01:00:00+00:00"})
+    assert late.tokens_per_second(spec.train_steps) is None
+
+
+@pytest.mark.parametrize("make", [rung_spec, mixture_spec])
+def test_the_output_heads_flops_are_those_of_width_vocabulary_and_tokens(make) -> None:
+    """Six for each weight and token, in a dense model and in a mixture of experts."""
+    spec = make()
+    assert spec.lm_head_flops == 6 * spec.model.hidden_dim * spec.model.vocab_size * spec.trained_tokens

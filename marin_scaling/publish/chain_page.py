@@ -1,0 +1,356 @@
+"""Pages of speedup chains: `experiments/chains/NAME/chain.yaml` with recipes to compare, published figures, or both."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import altair as alt
+import pandas as pd
+from pydantic import Field, StringConstraints, model_validator
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.errors import DocumentError, MarinScalingError
+from marin_scaling.experiment.experiment import CHAINS_DIR, EXPERIMENTS_DIR
+from marin_scaling.forecast.speedup_chain import ChainStage, SpeedupChain, chain_document, chain_of_tables
+from marin_scaling.forecast.speedup_conventions import Speedup
+from marin_scaling.markdown import Markdown, link, page_name, prose, without_root
+from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure, picture_files, render, show_pictures
+from marin_scaling.run.table import read_run_table
+from marin_scaling.strict_model import Part, Positive
+from marin_scaling.units import format_flops
+from marin_scaling.untrusted_text import Line, Name, Words
+from marin_scaling.yaml_config import read_part
+
+CHAIN_NAME = "chain.yaml"
+UNITS = {"model_flops": "model FLOPs", "wall_clock": "wall-clock time"}
+TablePath = Annotated[str, StringConstraints(pattern=r"^(runs/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+
+
+class ChainTable(Part):
+    """Recipe of a chain with its runs."""
+
+    name: Line
+    """Name of the recipe."""
+    table: TablePath
+    """Ladder in `runs/`, as in runs/delphi, or a table of runs next to this file."""
+    about: Line | None = None
+    """Description of the recipe, with the source of its table."""
+
+
+class PublishedSpeedup(Part):
+    """Speedup that somebody published, and that nothing here measured."""
+
+    name: Line
+    """Stage, or claim."""
+    model_flops: Positive | None = None
+    """Speedup in model FLOPs."""
+    wall_clock: Positive | None = None
+    """Speedup in wall-clock time."""
+    about: Line | None = None
+    """Measurement behind the number."""
+    source: Line
+    """Source, with an address where it has one."""
+
+
+class ChainFile(Part):
+    """Content of `chain.yaml`."""
+
+    name: Name
+    """Name of the folder."""
+    title: Line
+    """Title of the page."""
+    about: Words = ""
+    """Text below the title: what is compared, what agrees, and what does not."""
+    recipes: tuple[ChainTable, ...] = Field(default=(), max_length=20)
+    """Recipes to compare, the baseline first."""
+    convention: Literal["own", "marin"] = "own"
+    """Convention of `marin-scale speedup`."""
+    at_flops: Positive | None = None
+    """Budget of the baseline whose loss all recipes are compared at; default: the lowest loss that every law reaches."""
+    also_at_flops: tuple[Positive, ...] = Field(default=(), max_length=5)
+    """Further budgets, for a table of speedups by scale."""
+    published: tuple[PublishedSpeedup, ...] = Field(default=(), max_length=40)
+    """Published stages, in order. Their product is computed."""
+    claims: tuple[PublishedSpeedup, ...] = Field(default=(), max_length=40)
+    """Published or computed cumulative speedups, to compare with the product."""
+
+    @model_validator(mode="after")
+    def _has_stages(self) -> ChainFile:
+        if len(self.recipes) < 2 and not self.published:
+            raise ValueError("a chain has two or more recipes, or published stages")
+        return self
+
+
+def read_chain(path: Path) -> ChainFile:
+    """Read a chain file, named after its folder; `DocumentError` names file, line and key."""
+    found = read_part(path, ChainFile, noun="a speedup chain", refused=_refused)
+    if found.name != path.parent.name:
+        raise _refused(f"{path}: name: {found.name!r} differs from its folder's name, {path.parent.name!r}.")
+    return found
+
+
+def _refused(what: str | tuple[str, ...]) -> DocumentError:
+    return DocumentError(what, fix="Fix the named keys; site/how-to/compare-two-recipes.md shows a chain file.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChainPages:
+    """Pages of all chains by path, links to them, and malformed files with the reasons."""
+
+    files: dict[str, bytes]
+    links: list[Markdown]
+    malformed: list[tuple[str, str]]
+
+
+def chain_pages(root: Path) -> ChainPages:
+    """Return a page with figures for each chain of a repository, below the generated pages."""
+    files: dict[str, bytes] = {}
+    links, malformed = [], []
+    for path in sorted((root / EXPERIMENTS_DIR / CHAINS_DIR).glob(f"*/{CHAIN_NAME}")):
+        try:
+            chain = read_chain(path)
+        except MarinScalingError as error:
+            malformed.append((str(path), error.what))
+            continue
+        files |= chain_page(chain, root=root)
+        links.append(link(chain.title, f"{CHAINS_DIR}/{page_name(chain.name)}.md"))
+    return ChainPages(files=files, links=links, malformed=malformed)
+
+
+def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:
+    """Return the page of a chain, its figures and its document, by path; an error of its tables is on the page."""
+    stem, fault = page_name(chain.name), ""
+    measured: list[SpeedupChain] = []
+    try:
+        measured = _measured(chain, root)
+    except MarinScalingError as error:
+        fault = without_root(str(error), root)
+    first = measured[0] if measured else None
+    panels = {
+        **({f"measured-{unit}": each for unit in UNITS if (each := _measured_chart(first, unit))} if first else {}),
+        **{f"published-{unit}": each for unit in UNITS if (each := _published_chart(chain, unit))},
+    }
+    text = render(
+        "chain.md.j2",
+        title=chain.title,
+        chain=chain,
+        fault=fault,
+        first=first,
+        figures=show_pictures(stem, {name: _CAPTIONS[name.partition("-")[0]] for name in panels}),
+        speedups=[row for unit in UNITS for row in _measured_rows(first, unit)] if first else [],
+        notes=[f"{UNITS[unit]}: {note}" for unit, note in _notes(first).items() if note],
+        report=str(first) if first else "",
+        scale_header=[
+            "baseline FLOPs",
+            "unit",
+            *([each.name for each in (*first.stages, first.cumulative[-1])] if first else []),
+        ],
+        by_scale=[row for each in sorted(measured, key=_baseline_flops) for row in _scale_rows(each)]
+        if len(measured) > 1
+        else [],
+        tables=[[each.name, each.table, prose(each.about or "")] for each in chain.recipes],
+        published=_published_rows(chain),
+        claims=list(map(_published_row, chain.claims)),
+        command=_command(chain),
+        document=f"{stem}.speedup.json",
+    )
+    place = f"{EXPERIMENTS_DIR}/{CHAINS_DIR}"
+    documents = {f"{place}/{stem}.speedup.json": dump_canonical(chain_document(first))} if first else {}
+    return {f"{place}/{stem}.md": text.encode(), **documents, **picture_files(panels, page_stem=f"{place}/{stem}")}
+
+
+_CAPTIONS = {
+    "measured": "Cumulative speedup by recipe, with the 90 % interval",
+    "published": "Cumulative product of published speedups",
+}
+
+
+def _measured(chain: ChainFile, root: Path) -> list[SpeedupChain]:
+    """Return the chain at its own budget, then at the further ones."""
+    if not chain.recipes:
+        return []
+    tables = [
+        (each.name, replace(read_run_table(_place(chain, each, root)), source=str(_place(chain, each, Path()))))
+        for each in chain.recipes
+    ]
+    budgets = [chain.at_flops, *chain.also_at_flops]
+    return [chain_of_tables(tables, convention=chain.convention, at_flops=each) for each in budgets]
+
+
+def _place(chain: ChainFile, each: ChainTable, root: Path) -> Path:
+    return root / each.table if each.table.startswith("runs/") else root / _folder(chain) / each.table
+
+
+def _folder(chain: ChainFile) -> Path:
+    return Path(EXPERIMENTS_DIR) / CHAINS_DIR / chain.name
+
+
+def _command(chain: ChainFile) -> str:
+    if not chain.recipes:
+        return ""
+    tables = [f"{each.name}={_place(chain, each, Path())}" for each in chain.recipes]
+    more = [] if chain.at_flops is None else ["--at", f"{chain.at_flops:g}"]
+    return shlex.join(
+        ["marin-scale", "speedup", *tables, *(["--convention", "marin"] if chain.convention == "marin" else []), *more]
+    )
+
+
+def _notes(first: SpeedupChain | None) -> dict[str, str]:
+    return {} if first is None else {"model_flops": first.flops_note, "wall_clock": first.time_note}
+
+
+def _measured_rows(chain: SpeedupChain, unit: str) -> Iterator[list[str]]:
+    for kind, family in (("stage", chain.stages), ("cumulative", chain.cumulative[1:])):
+        for stage in family:
+            each: Speedup | None = getattr(stage, unit)
+            if each is not None:
+                yield [stage.name, kind, UNITS[unit], *_speedup_cells(each), each.verdict_after_holm.value]
+
+
+def _speedup_cells(each: Speedup) -> list[str]:
+    low, high = each.interval
+    value = "none" if each.value is None else f"{each.value:.2f}"
+    return [value, f"{low:.2f} to {'no end' if high is None else format(high, '.2f')}"]
+
+
+def _baseline_flops(chain: SpeedupChain) -> float:
+    return chain.recipes[0].flops or math.inf
+
+
+def _scale_rows(chain: SpeedupChain) -> Iterator[list[str]]:
+    """Yield a row per unit: the baseline's FLOPs, and each stage and the whole with its interval."""
+    for unit, words in UNITS.items():
+        family: list[ChainStage] = [*chain.stages, chain.cumulative[-1]]
+        found: list[Speedup | None] = [getattr(each, unit) for each in family]
+        if all(found):
+            flops = chain.recipes[0].flops
+            cells = ["{} ({})".format(*_speedup_cells(each)) for each in found if each]
+            yield ["" if flops is None else format_flops(flops), words, *cells]
+
+
+def _published_rows(chain: ChainFile) -> list[list[Any]]:
+    """Return the published stages, then their product in each unit in which all are published."""
+    rows = list(map(_published_row, chain.published))
+    products = {unit: _products(chain, unit) for unit in UNITS}
+    if len(rows) > 1 and any(products.values()):
+        cells = [f"{found[-1]:.2f}" if found else "" for found in products.values()]
+        rows.append([Markdown("**product**"), *cells, "our arithmetic", ""])
+    return rows
+
+
+def _published_row(each: PublishedSpeedup) -> list[Any]:
+    values = [getattr(each, unit) for unit in UNITS]
+    return [each.name, *("" if value is None else f"{value:g}" for value in values), each.about or "", prose(each.source)]
+
+
+def _products(chain: ChainFile, unit: str) -> list[float]:
+    return cumulative_products([getattr(each, unit) for each in chain.published])
+
+
+def cumulative_products(values: Sequence[float | None]) -> list[float]:
+    """Return the product up to each stage; empty if a stage is unknown.
+
+    >>> cumulative_products([3.6, 1.25]), cumulative_products([3.6, None])
+    ([3.6, 4.5], [])
+    """
+    known = [value for value in values if value is not None]
+    return [math.prod(known[: n + 1]) for n in range(len(known))] if len(known) == len(values) else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bar:
+    """Step of a figure: the cumulative speedup before and after a stage, with the interval of the latter, if known."""
+
+    label: str
+    before: float
+    after: float
+    low: float | None = None
+    high: float | None = None
+
+
+_LOWEST_DRAWN = 1e-3  # an interval down to 0 has no place on a log axis
+
+
+def _measured_chart(chain: SpeedupChain, unit: str) -> Any | None:
+    found: list[Speedup | None] = [getattr(each, unit) for each in chain.cumulative]
+    ends = [(each.value, *each.interval) for each in found if each is not None and each.value is not None]
+    if len(ends) < len(chain.cumulative) or not all(low > _LOWEST_DRAWN and high is not None for _, low, high in ends):
+        return None
+    values = [1.0, *(value for value, _, _ in ends)]
+    bars = [
+        _Bar(label=stage.variant, before=values[n], after=values[n + 1], low=ends[n][1], high=ends[n][2])
+        for n, stage in enumerate(chain.stages)
+    ]
+    return steps_of(bars, baseline=chain.recipes[0].name, unit=UNITS[unit], title="Measured here", colour=LAW_COLOUR)
+
+
+def _published_chart(chain: ChainFile, unit: str) -> Any | None:
+    products = _products(chain, unit)
+    if not products:
+        return None
+    bars = [
+        _Bar(label=each.name, before=before, after=after)
+        for each, before, after in zip(chain.published, [1.0, *products], products, strict=False)
+    ]
+    claims = {each.name: value for each in chain.claims if (value := getattr(each, unit)) is not None}
+    return steps_of(bars, baseline="", unit=UNITS[unit], title="Published values", colour=OUTCOME_COLOUR, claims=claims)
+
+
+def steps_of(
+    bars: Sequence[_Bar], *, baseline: str, unit: str, title: str, colour: str, claims: dict[str, float] | None = None
+) -> Any:
+    """Return a bar per stage from the cumulative speedup before it to that after it, on a log axis, with intervals.
+
+    `claims` are drawn as dashed lines. The number above a bar is the speedup of its stage.
+    """
+    rows, claimed = _bar_rows(bars), pd.DataFrame([{"top": value, "claim": name} for name, value in (claims or {}).items()])
+    values = [*rows["before"], *rows["after"], *rows["low"], *rows["top"], *(claims or {}).values()]
+    scale = alt.Scale(type="log", domain=[min(values) / 1.1, max(values) * 1.2], nice=False)
+    order = [*([baseline] if baseline else []), *rows["stage"]]
+    axis = alt.Axis(labelAngle=-25, labelLimit=180, labelOverlap=False)
+    x = alt.X("stage:N", sort=order, title=None, scale=alt.Scale(domain=order), axis=axis)
+
+    def y(column: str) -> Any:
+        ticks = alt.Axis(format="~g", tickCount=6)
+        return alt.Y(f"{column}:Q", title=f"cumulative speedup, {unit}", scale=scale, axis=ticks)
+
+    base = alt.Chart(rows)
+    layers = [
+        alt.Chart(pd.DataFrame({"top": [1.0]})).mark_rule(color=POINT_COLOUR, strokeWidth=1).encode(y=y("top")),
+        base.mark_bar(color=colour, opacity=0.55, size=34).encode(
+            x=x, y=y("after"), y2="before:Q", tooltip=["stage", "factor", "after"]
+        ),
+        base.mark_rule(color=POINT_COLOUR, strokeWidth=1.6).encode(x=x, y=y("low"), y2="top:Q"),
+        base.mark_text(baseline="bottom", dy=-4, color=POINT_COLOUR).encode(x=x, y=y("top"), text="factor:N"),
+    ]
+    if claims:
+        lines = alt.Chart(claimed)
+        words = lines.mark_text(align="left", baseline="bottom", dx=4, color="#595959", fontStyle="italic")
+        layers += [
+            lines.mark_rule(color="#767676", strokeDash=[4, 4]).encode(y=y("top"), tooltip=["claim", "top"]),
+            words.encode(x=alt.value(0), y=y("top"), text="claim:N"),
+        ]
+    drawn = alt.layer(*layers).properties(title=title, width=max(240, 90 * len(order)), height=300)
+    return figure(drawn, f"{title}: cumulative speedup in {unit}, stage by stage")
+
+
+def _bar_rows(bars: Sequence[_Bar]) -> pd.DataFrame:
+    """Return a row per bar; where the interval is unknown, it has no length."""
+    return pd.DataFrame(
+        [
+            {
+                "stage": each.label,
+                "before": each.before,
+                "after": each.after,
+                "low": each.after if each.low is None else each.low,
+                "top": each.after if each.high is None else each.high,
+                "factor": f"{each.after / each.before:.3g}x",
+            }
+            for each in bars
+        ]
+    )
