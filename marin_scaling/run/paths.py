@@ -75,11 +75,6 @@ def curve_path(folder: Path) -> Path:
     return folder / "loss_curve.jsonl"
 
 
-def shares_path(folder: Path) -> Path:
-    """Return the path of the experts' shares of tokens in a run's working folder."""
-    return folder / "expert_shares.json"
-
-
 def checkpoints_root(folder: Path) -> Path:
     """Return Levanter's checkpoint folder in a run's working folder; Levanter adds a folder named after the run."""
     return folder / "checkpoints"
