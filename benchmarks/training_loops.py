@@ -28,9 +28,9 @@ def our_steps(spec: RunSpec, corpus: TokenCorpus, work_dir: Path) -> Iterator[fl
     with _trainer(spec, initial_optimizer(spec), work_dir) as trainer:
         step = compile_step(trainer, initial_state(trainer, spec, trainer.optimizer), spec)
         with prefetched(training_batches(spec, corpus.train, first_step=0, trainer=trainer)) as batches:
-            begun = step.advance(next(batches))
+            begun = step.advance(next(batches)).loss
             for tokens in batches:
-                begun, ended = step.advance(tokens), begun
+                begun, ended = step.advance(tokens).loss, begun
                 yield float(ended)
             yield float(begun)
 

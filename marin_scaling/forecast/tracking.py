@@ -13,8 +13,9 @@ from marin_scaling.errors import FitRefused
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.forecast.loss_curve import CURVE_LEVELS, FRACTIONS, CurveForecast, curve_rows
 from marin_scaling.laws import Array
-from marin_scaling.run.curves import curve_faults, router_faults
+from marin_scaling.run.curves import curve_faults
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.stability import Stability, stability_document, stability_findings, stability_lines
 from marin_scaling.run.store import StoredRun
 from marin_scaling.units import counted, unit_of
 
@@ -158,6 +159,7 @@ class Tracked:
     why_not: str
     forecast: EarlierForecast
     faults: Sequence[str]
+    stability: Stability | None = None
 
     @property
     def verdict(self) -> str:
@@ -182,12 +184,11 @@ def track_losses(
     *,
     forecast: EarlierForecast,
     ended_at: float | None = None,
-    expert_shares: Sequence[Sequence[float]] = (),
+    stability: Stability | None = None,
 ) -> Tracked:
     """Describe the run of `spec` after these training losses (None: not finite).
 
-    `ended_at` is the final metric of a run that has ended. `expert_shares` are given, by layer and expert, for a mixture in
-    training on this machine.
+    `ended_at` is the final metric of a run that has ended. `stability` is what was logged with the losses, if it is known.
     """
     finite = [loss for loss in losses if loss is not None]
     tracking, why_not = None, "its loss is not finite."
@@ -211,7 +212,8 @@ def track_losses(
         tracking=tracking,
         why_not=why_not,
         forecast=forecast,
-        faults=[*faults, *_unlikeness(tracking), *router_faults(expert_shares)],
+        faults=[*faults, *_unlikeness(tracking), *(stability_findings(stability) if stability else ())],
+        stability=stability,
     )
 
 
@@ -307,6 +309,7 @@ def tracked_text(found: Tracked) -> str:
         else f"forecast {_quantiles(quantiles, found.metric)} ({found.forecast.by})"
     )
     lines += [found.verdict] if found.verdict else []
+    lines += stability_lines(found.stability)
     lines += [f"warning: {fault}" for fault in found.faults]
     return "\n".join(lines)
 
@@ -328,6 +331,7 @@ def tracked_document(found: Tracked) -> dict[str, Any]:
         "forecast_by": found.forecast.by,
         "verdict": found.verdict or None,
         "faults": list(found.faults),
+        "stability": stability_document(found.stability),
     }
 
 
@@ -366,6 +370,7 @@ class FollowedCurve:
     """Share of the run since which it has no loss that is a number; None if the latest one is."""
     tokens_share: float | None = None
     """Tokens so far as a share of those that are promised at this step; None if the log does not tell."""
+    stability: Stability | None = None
 
     @property
     def other_tokens(self) -> str:
@@ -419,7 +424,9 @@ def followed_text(found: FollowedCurve) -> str:
     signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
     later = "" if found.why_not or found.has_ended else f", now {now}"
     lines.append(f"end: signed {signed}{later} {unit}")
-    return "\n".join([*lines, "it has ended; record its outcome" if found.has_ended else found.verdict])
+    lines.append("it has ended; record its outcome" if found.has_ended else found.verdict)
+    warnings = stability_findings(found.stability) if found.stability else ()
+    return "\n".join([*lines, *stability_lines(found.stability), *(f"warning: {each}" for each in warnings)])
 
 
 def _mark_line(found: FollowedCurve, fraction: float) -> str:
@@ -449,4 +456,5 @@ def followed_document(found: FollowedCurve) -> dict[str, Any]:
         "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
         "tokens_share": found.tokens_share,
         "verdict": found.verdict,
+        "stability": stability_document(found.stability),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from marin_scaling.errors import MarinScalingError, UsageError
@@ -19,8 +20,9 @@ from marin_scaling.preregistration.register import Registration, answering_spec,
 from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.statement import prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
-from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, shares_so_far
+from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, rows_so_far
 from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.stability import GRADIENT_NORM_KEYS, stability_of_log, stability_of_rows, without_norms
 from marin_scaling.run.store import RUNS_DIR, read_runs, workplace
 from marin_scaling.run.table import read_run_table
 from marin_scaling.run.tracked_run import joined_run
@@ -89,14 +91,15 @@ def track(
     spec = _spec_of(run, against, registry=registry)
     is_table = Path(run).is_file()
     place = synced_paths([spec], storage=None if is_table else hardware_of(spec.ladder).storage)
-    own = read_curve(Path(run), train_steps=spec.train_steps, columns=columns) if is_table else None
-    losses = losses_so_far(spec, place) if own is None else own
+    rows = () if is_table else rows_so_far(spec, place)[:steps]
+    losses = [row.train_loss_nats_per_token for row in rows]
+    if is_table:
+        losses = read_curve(Path(run), train_steps=spec.train_steps, columns=columns)
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
-    if is_table or steps:
-        return track_losses(losses[:steps], spec, curves, forecast=forecast)
-    shares, ended_at = shares_so_far(spec, place), loss_at_end(spec, place)
-    return track_losses(losses, spec, curves, forecast=forecast, ended_at=ended_at, expert_shares=shares)
+    ended_at = None if is_table or steps else loss_at_end(spec, place)
+    stability = stability_of_rows(rows)
+    return track_losses(losses[:steps], spec, curves, forecast=forecast, ended_at=ended_at, stability=stability)
 
 
 def track_outside(registration: Path | str | Registration, *logs: Path | str, registry: Path | str = REGISTRY) -> FollowedCurve:
@@ -117,10 +120,13 @@ def track_outside(registration: Path | str | Registration, *logs: Path | str, re
     outcome, restarts = target["outcome"], restarts_of(verified.notices)
     curves = ladder.get("curves", {"key": None, "train_steps": None})
     keys = curve_keys(target, curves)
-    runs = runs_in_logs(outcome, restarts, places_of(logs), curves=keys)
+    runs = runs_in_logs(outcome, restarts, places_of(logs), curves=(*keys, *GRADIENT_NORM_KEYS))
     require_source(runs, target, verified.statement, restarts=restarts)
     run = joined_run(runs)
-    logged = logged_curve(run, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"])
+    with_losses = replace(run, history=without_norms(run))
+    logged = logged_curve(
+        with_losses, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"]
+    )
     seen, end = losses_at_fractions(logged.fractions, logged.losses), verified.statement.quantiles
     prediction = prediction_at(verified.subjects["forecast.json"], flops=target["flops"])
     signed = {
@@ -141,6 +147,7 @@ def track_outside(registration: Path | str | Registration, *logs: Path | str, re
         end=end,
         broken_at=logged.broken_at,
         tokens_share=logged.tokens_share,
+        stability=stability_of_log(run),
     )
 
 

@@ -21,6 +21,7 @@ from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_al
 from marin_scaling.laws import Array
 from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure
+from marin_scaling.run.store import HistoryRow
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_duration, format_flops, unit_of
 
@@ -433,6 +434,71 @@ def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], 
         layers.append(crosses.encode(x=done, y=_loss_axis(metric), tooltip=["done", "loss"]))
     drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", **(NARROW if is_narrow else WIDE))
     return figure(drawn, f"{metric} by share of the run: the signed 50 and 90 % bands, and the losses of the run where known")
+
+
+_SMALL = {"width": 210, "height": 130}
+_ACROSS_PAGE = 3
+"""Size of a small panel, and how many are beside each other."""
+MOST_PANELS = 6
+_MOST_EXPERTS_DRAWN, _MOST_POINTS = 16, 300
+
+
+def norms_chart(runs: Mapping[str, Sequence[HistoryRow]], *, tokens_per_step: Mapping[str, int]) -> Any:
+    """Return the gradient norms of runs by trained tokens, a small panel for each run; both axes are logarithmic."""
+    rows = [
+        {"run": name, "tokens": (row.step + 1) * tokens_per_step[name], "norm": row.gradient_norm}
+        for name, each in runs.items()
+        for row in _highest([row for row in each if row.gradient_norm])
+    ]
+    logarithmic = alt.Scale(type="log", nice=False)
+    drawn = alt.Chart(pd.DataFrame(rows)).mark_line(color=LAW_COLOUR, strokeWidth=1, clip=True)
+    panels = drawn.encode(
+        x=alt.X("tokens:Q", title="trained tokens", scale=logarithmic, axis=alt.Axis(format="~s", tickCount=4)),
+        y=alt.Y("norm:Q", title="gradient norm", scale=logarithmic, axis=alt.Axis(format="~g", tickCount=4)),
+        facet=alt.Facet("run:N", title=None, columns=_ACROSS_PAGE, sort=list(runs)),
+    )
+    return figure(panels.properties(**_SMALL), "Norm of all gradients before clipping by trained tokens, a panel for each run")
+
+
+def loads_chart(runs: Mapping[str, Sequence[HistoryRow]]) -> Any:
+    """Return the loads of experts by batch in even shares, a row for each run and a small panel for each of its layers.
+
+    Of many layers and experts, some are drawn, evenly by their number.
+    """
+    rows = [
+        {"run": name, "layer": f"layer {layer}", "expert": expert, "batch": row.step + 1, "load": share * len(shares)}
+        for name, each in runs.items()
+        for _, row in _some([row for row in each if row.expert_shares], _MOST_POINTS)
+        for layer, shares in _some(row.expert_shares, MOST_PANELS)
+        for expert, share in _some(shares, _MOST_EXPERTS_DRAWN)
+    ]
+    batch = alt.X("batch:Q", title="batch", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(tickCount=5))
+    load = alt.Y("load:Q", title="load / even share", scale=alt.Scale(domainMin=0))
+    frame, base = pd.DataFrame(rows), alt.Chart()
+    colour = alt.Color("expert:O", title="expert", scale=alt.Scale(scheme="viridis"))
+    line = base.mark_line(strokeWidth=1.2).encode(x=batch, y=load, color=colour)
+    even = base.transform_filter((alt.datum.batch == 1) & (alt.datum.expert == 0)).mark_rule(
+        color=POINT_COLOUR, strokeDash=[3, 3]
+    )
+    layers = list(dict.fromkeys(frame["layer"]))
+    panels = alt.layer(line, even.encode(y=alt.datum(1)), data=frame).properties(**_SMALL)
+    faceted = panels.facet(
+        row=alt.Row("run:N", title=None, sort=list(runs)), column=alt.Column("layer:N", title=None, sort=layers)
+    )
+    return figure(faceted, "Loads of experts by batch, in even shares: a row for each run, a panel for each layer")
+
+
+def _highest(rows: Sequence[HistoryRow]) -> list[HistoryRow]:
+    """Return at most `_MOST_POINTS` rows: of equally many steps each, the one with the largest norm."""
+    every = max(1, -(-len(rows) // _MOST_POINTS))
+    parts = (rows[first : first + every] for first in range(0, len(rows), every))
+    return [max(part, key=lambda row: row.gradient_norm or 0.0) for part in parts]
+
+
+def _some(values: Sequence[Any], most: int) -> list[tuple[int, Any]]:
+    """Return at most so many values with their numbers, evenly."""
+    every = max(1, -(-len(values) // most))
+    return list(enumerate(values))[::every]
 
 
 MOST_STEPS = 60

@@ -33,8 +33,9 @@ from marin_scaling.preregistration.verdict import reservations, tracked_reservat
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
 from marin_scaling.publish.figures import render, sentence, state_chip
-from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast
-from marin_scaling.run.curves import losses_so_far, shares_so_far
+from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast, stability_section
+from marin_scaling.run.curves import rows_so_far
+from marin_scaling.run.stability import stability_of_rows
 from marin_scaling.run.store import StoredRun, Workplace, is_finished, read_run, read_runs, run_folder
 from marin_scaling.units import counted, format_count, format_flops, format_number
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
@@ -88,6 +89,9 @@ class _Authentic:
     amended: Sequence[Mapping[str, Any]] = ()
     """Later forecasts of the same run, scored once the run is checked."""
 
+    run: StoredRun | None = None
+    """The target's recorded run; None of an outside run, or while there is none here."""
+
     @property
     def verdict(self) -> Verdict:
         """Verdict from the files alone; unlike `marin-scale check`, it does not look for unchecked runs."""
@@ -128,6 +132,7 @@ def forecast_page(
     promised, law = _promised(folder, authentic), _law_again(found)
     figure, files = _figure(folder, authentic.statement, promised, law=law, stem=stem)
     curve, drawn = _curve_figure(found, stem=stem)
+    stability, norms = stability_section([authentic.run] if authentic.run else [], stem=stem)
     page = render(
         "forecast.md.j2",
         title=f"{promised.ladder} at {format_flops(promised.forecast.flops)} FLOPs",
@@ -150,10 +155,11 @@ def forecast_page(
         in_words=_without_heading(promise_section(authentic.statement)),
         amended_rows=_amended_rows(authentic),
         scores=_scores(authentic.outcome),
+        stability=stability,
         **_forecast_values(authentic),
     )
     return ForecastPage(
-        files={f"{stem}.md": page.encode(), **files, **drawn},
+        files={f"{stem}.md": page.encode(), **files, **drawn, **norms},
         index_row=_index_row(authentic, folder.name, stem),
         verdict=authentic.verdict,
         promised=promised,
@@ -253,6 +259,7 @@ def _read(root: Path, found: Verified, *, receipts: Receipts) -> _Authentic:
         reserved=_reserved(found, run=run, receipts=receipts),
         amended=_amended(found, runs_dir=root / "runs"),
         deviated=deviations(found.notices, folder=folder, outcome=found.outcome, receipts=found.trust.receipts),
+        run=run,
     )
 
 
@@ -308,13 +315,14 @@ def _so_far(root: Path, folder: Path, *, signed: Mapping[float, float]) -> str:
     if is_outside_run(folder):
         return ""
     spec = answering_spec(folder)
-    losses = [] if is_finished(place.runs_dir, spec) else losses_so_far(spec, place)
-    if not losses:
+    rows = [] if is_finished(place.runs_dir, spec) else rows_so_far(spec, place)
+    if not rows:
         return ""
+    losses = [row.train_loss_nats_per_token for row in rows]
     try:
         curves = finished_curves(read_runs(place.runs_dir / spec.ladder), without=spec.digest)
         earlier = EarlierForecast(quantiles=dict(signed), by=f"signed: {folder.name}")
-        return tracked_text(track_losses(losses, spec, curves, forecast=earlier, expert_shares=shares_so_far(spec, place)))
+        return tracked_text(track_losses(losses, spec, curves, forecast=earlier, stability=stability_of_rows(rows)))
     except MarinScalingError as error:
         return without_root(str(error), root)
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import FitRefused, MarinScalingError
@@ -17,12 +18,14 @@ from marin_scaling.limits import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTE
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
 from marin_scaling.preregistration.outcome import State
 from marin_scaling.publish.figures import render, state_chip
+from marin_scaling.run.stability import Stability, entropy_share, extreme_loads, norm_spikes, stability_of_rows
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     from marin_scaling.publish.charts import MeasuredOutcome
+    from marin_scaling.run.store import HistoryRow, StoredRun
     from marin_scaling.run.table import RunTable
 
 HELD_OUT_NAME = "heldout.csv"
@@ -120,12 +123,14 @@ def _plan_text(root: Path, name: str) -> str:
 
 def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> LadderPage:
     from marin_scaling.fitting.fit import fit
+    from marin_scaling.run.store import read_runs
     from marin_scaling.run.table import read_run_table
 
     folder, stem = root / "runs" / name, f"ladders/{page_name(name)}"
     result, held_out = fit(read_run_table(folder)), _held_out(folder)
     fitted = FittedLadder(name=name, result=result, forecasts=_forecasts(result, held_out), outcomes=_outcomes(held_out))
     figure, figures = _figure(fitted, promised=promised, stem=stem)
+    stability, drawn = stability_section(read_runs(folder), stem=stem)
     text = render(
         "ladder.md.j2",
         title=f"Ladder {name}",
@@ -140,10 +145,11 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Ladd
         runs=_run_rows(result),
         left_out=_left_out(result),
         source=_source(folder),
+        stability=stability,
         RUNS_LISTED=RUNS_LISTED,
     )
     row = (link(name, f"{page_name(name)}.md"), str(len(result.frame)), _budgets(result), result.metric, result.status.value)
-    return LadderPage(files={f"{stem}.md": text.encode(), **figures}, index_row=row, fitted=fitted)
+    return LadderPage(files={f"{stem}.md": text.encode(), **figures, **drawn}, index_row=row, fitted=fitted)
 
 
 def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str) -> tuple[Markdown, dict[str, bytes]]:
@@ -163,6 +169,61 @@ def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str)
     title = f"Ladder {name}: runs, law and forecasts"
     files = figure_files({**panels, "whole": whole}, whole, page_stem=stem, page=page_name(name), title=title)
     return show_figure(page_name(name), captions), files
+
+
+@dataclass(frozen=True, kw_only=True)
+class StabilitySection:
+    """Figures and table of the runs that recorded gradient norms."""
+
+    figures: Markdown
+    rows: Sequence[Sequence[str]]
+
+
+def stability_section(runs: Sequence[StoredRun], *, stem: str) -> tuple[StabilitySection | None, dict[str, bytes]]:
+    """Return the section of a page about the stability of runs, and its figures; None if no run recorded gradient norms."""
+    found = {f"{run.spec.rung_name} ({run.record.spec_digest[:6]})": (run, rows) for run in runs if (rows := _normed_rows(run))}
+    if not found:
+        return None, {}
+    from marin_scaling.publish.charts import MOST_PANELS, loads_chart, norms_chart
+    from marin_scaling.publish.figures import picture_files, show_pictures
+
+    dearest = list(found)[-MOST_PANELS:]
+    tokens = {name: found[name][0].spec.trained_tokens // found[name][0].spec.train_steps for name in dearest}
+    panels = {"norms": norms_chart({name: found[name][1] for name in dearest}, tokens_per_step=tokens)}
+    captions = {"norms": "Gradient norms of the most expensive runs by trained tokens, a panel for each run"}
+    mixture = next((name for name in reversed(found) if any(row.expert_shares for row in found[name][1])), None)
+    if mixture is not None:
+        panels["loads"] = loads_chart({mixture: found[mixture][1]})
+        captions["loads"] = f"Loads of the experts of {mixture} by batch, in even shares, a panel for each layer"
+    table = [_stability_row(name, stability_of_rows(each)) for name, (_, each) in found.items()]
+    figures = show_pictures(Path(stem).name, captions)
+    return StabilitySection(figures=figures, rows=table), picture_files(panels, page_stem=stem)
+
+
+def _normed_rows(run: StoredRun) -> Sequence[HistoryRow]:
+    """Return the rows of a run that recorded gradient norms; none of another, or of a curve that `verify` refuses."""
+    try:
+        is_older = b'"gradient_norm"' not in read_bytes(run.folder / "history.json")
+        rows = () if is_older else run.history().rows
+    except MarinScalingError:
+        return ()
+    return rows if any(row.gradient_norm for row in rows) else ()
+
+
+def _stability_row(name: str, found: Stability) -> list[str]:
+    spikes = norm_spikes(found.steps, found.norms)
+    highest = max((each.norm / each.median for each in spikes), default=None)
+    least, most = extreme_loads(found.shares) if found.shares else ((0.0, 0, 0), (0.0, 0, 0))
+    share = entropy_share(found)
+    return [
+        name,
+        f"{median(found.norms):.3g}",
+        f"{found.norms[-1]:.3g}",
+        f"{len(spikes)}" + ("" if highest is None else f", up to {highest:.3g}x"),
+        "" if share is None else f"{share:.0%}",
+        f"{least[0]:.2f} to {most[0]:.2f}" if found.shares else "",
+        "" if found.dropped is None else f"{found.dropped:.2%}",
+    ]
 
 
 def _budgets(result: FitResult) -> str:

@@ -1,4 +1,4 @@
-"""Loss curves: append, read, find faults; expert shares of mixture-of-experts runs."""
+"""Loss curves: append, read, find faults; with them the gradient norms and the routing of each step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import RunTableError, UsageError
@@ -34,7 +33,6 @@ from marin_scaling.run.store import (
     known_specs,
     read_run,
     run_folder,
-    shares_path,
     work_dir,
 )
 from marin_scaling.run.table_io import chart_series, is_empty, read_table_file
@@ -42,16 +40,17 @@ from marin_scaling.run.tracked_run import TrackedRun
 
 
 class LossCurve:
-    """Training loss in nats per token, by step from step 0; None where the loss was not finite.
+    """Rows of a run by step from step 0: the training loss, the gradient norm, and at some steps the routing of a mixture.
 
     A curve opened on the file of an earlier attempt resumes at the first line that is torn or not a number. The steps from
-    there on are trained again.
+    there on are trained again. A line is a loss, or a list of the loss, the gradient norm, and the routing if it was
+    measured.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._losses = recorded_losses(path)
+        self._rows = recorded_rows(path)
         self._file = open(path, "a", encoding="ascii")  # noqa: SIM115  # closed by __exit__
 
     def __enter__(self) -> LossCurve:
@@ -63,32 +62,46 @@ class LossCurve:
     @property
     def steps_done(self) -> int:
         """Number of steps in the curve."""
-        return len(self._losses)
+        return len(self._rows)
 
     def last_finite(self) -> float | None:
         """Return the newest finite loss, or None."""
-        return next((loss for loss in reversed(self._losses) if loss is not None), None)
+        return next((loss for loss in map(_loss_of, reversed(self._rows)) if loss is not None), None)
 
     def first_finite(self) -> float | None:
         """Return the oldest finite loss, or None."""
-        return next((loss for loss in self._losses if loss is not None), None)
+        return next((loss for loss in map(_loss_of, self._rows) if loss is not None), None)
 
     def truncate(self, steps_done: int) -> None:
         """Drop the steps from `steps_done` on, which will be trained again; ValueError if there are fewer."""
         if steps_done > self.steps_done:
             raise ValueError(f"{self._path} holds {self.steps_done} steps, not {steps_done}")
-        self._losses = self._losses[:steps_done]
+        self._rows = self._rows[:steps_done]
         self._seal()  # before the file is truncated: a digest of the beginning is valid for the longer file too
         self._file.close()
-        replace_file(self._path, "".join(map(_line, self._losses)).encode("ascii"))
+        replace_file(self._path, "".join(map(_line, self._rows)).encode("ascii"))
         self._file = open(self._path, "a", encoding="ascii")  # noqa: SIM115
 
-    def add(self, loss_nats_per_token: float | None) -> int:
+    def add(
+        self,
+        loss_nats_per_token: float | None,
+        *,
+        gradient_norm: float | None = None,
+        router_entropy_nats: Sequence[float] = (),
+        expert_shares: Sequence[Sequence[float]] = (),
+    ) -> int:
         """Append the next step and return its number."""
-        self._losses.append(loss_nats_per_token)
-        self._file.write(_line(loss_nats_per_token))
+        row = HistoryRow(
+            step=len(self._rows),
+            train_loss_nats_per_token=loss_nats_per_token,
+            gradient_norm=gradient_norm,
+            router_entropy_nats=tuple(router_entropy_nats),
+            expert_shares=tuple(map(tuple, expert_shares)),
+        )
+        self._rows.append(row)
+        self._file.write(_line(row))
         self._file.flush()
-        return len(self._losses) - 1
+        return row.step
 
     def sync(self) -> None:
         """Flush to disk, so that no checkpoint outlives the steps before it."""
@@ -96,23 +109,31 @@ class LossCurve:
         self._seal()
 
     def _seal(self) -> None:
-        replace_file(_seal_of(self._path), _digest(self._losses))
+        replace_file(_seal_of(self._path), _digest(self._rows))
 
     def history(self, *, spec_digest: str) -> History:
         """Return the whole curve as the document that the store holds."""
-        rows = tuple(HistoryRow(step=step, train_loss_nats_per_token=loss) for step, loss in enumerate(self._losses))
-        return History(spec_digest=spec_digest, rows=rows)
+        return History(spec_digest=spec_digest, rows=tuple(self._rows))
+
+
+def _loss_of(row: HistoryRow) -> float | None:
+    return row.train_loss_nats_per_token
 
 
 def recorded_losses(path: Path) -> list[float | None]:
     """Return a curve's losses by step; empty if the file is missing or a sealed step was changed."""
-    losses = list(_read_losses(path)) if path.exists() else []
+    return list(map(_loss_of, recorded_rows(path)))
+
+
+def recorded_rows(path: Path) -> list[HistoryRow]:
+    """Return a curve's rows; empty if the file is missing or a sealed step was changed."""
+    rows = list(_read_rows(path)) if path.exists() else []
     kept = _seal_of(path)
     if not kept.exists():
-        return losses
+        return rows
     sealed = read_own_bytes(kept)
     count = sealed.partition(b" ")[0]
-    return losses if count.isdigit() and sealed == _digest(losses[: int(count)]) else []
+    return rows if count.isdigit() and sealed == _digest(rows[: int(count)]) else []
 
 
 def forget_seal(path: Path) -> None:
@@ -124,24 +145,33 @@ def _seal_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.sha256")
 
 
-def _digest(losses: Sequence[float | None]) -> bytes:
-    return f"{len(losses)} {sha256_hex(''.join(map(_line, losses)).encode())}".encode()
+def _digest(rows: Sequence[HistoryRow]) -> bytes:
+    return f"{len(rows)} {sha256_hex(''.join(map(_line, rows)).encode())}".encode()
 
 
-def _line(loss: float | None) -> str:
-    return json.dumps(loss) + "\n"
+def _line(row: HistoryRow) -> str:
+    values = [row.train_loss_nats_per_token, row.gradient_norm, row.router_entropy_nats, row.expert_shares]
+    while len(values) > 1 and not values[-1] and values[-1] != 0:
+        values.pop()
+    return json.dumps(values if len(values) > 1 else values[0]) + "\n"
 
 
-def _read_losses(path: Path) -> Iterator[float | None]:
-    """Yield the losses up to the first malformed line."""
-    for line in read_own_bytes(path).splitlines(keepends=True):
+_FIELDS = ("train_loss_nats_per_token", "gradient_norm", "router_entropy_nats", "expert_shares")
+
+
+def _read_rows(path: Path) -> Iterator[HistoryRow]:
+    """Yield the rows up to the first malformed line."""
+    for step, line in enumerate(read_own_bytes(path).splitlines(keepends=True)):
         try:
-            loss = json.loads(line)
-        except ValueError:  # torn, or not UTF-8
+            value = json.loads(line)
+            values = value if isinstance(value, list) and len(value) <= len(_FIELDS) else [value]
+            fields = dict(zip(_FIELDS, values, strict=False))
+            row = HistoryRow.model_validate_json(json.dumps({"step": step, **fields}), strict=True)
+        except ValueError:  # torn, not UTF-8, or no number
             return
-        if not line.endswith(b"\n") or not (loss is None or (type(loss) is float and math.isfinite(loss))):
+        if not line.endswith(b"\n"):
             return
-        yield loss
+        yield row
 
 
 _SPIKE_SCALES = 8.0  # in units of the scatter about the running median
@@ -215,34 +245,6 @@ def _flat(losses: Array, train_steps: int, decay_steps: int) -> list[str]:
     return [f"the loss has not fallen since step {steps[0]}: the learning rate may be too high"]
 
 
-_LEAST_OF_EVEN = 0.1  # share of an even load, which balancing by quantiles gives every expert
-
-
-def write_shares(folder: Path, shares: NDArray[np.float32]) -> None:
-    """Write shares of shape (layer, expert) to a run's working folder."""
-    replace_file(shares_path(folder), json.dumps(shares.tolist()).encode())
-
-
-def read_shares(folder: Path) -> list[list[float]]:
-    """Return the latest shares by layer and expert; empty if none were written."""
-    path = shares_path(folder)
-    found: list[list[float]] = json.loads(read_own_bytes(path)) if path.exists() else []
-    return found
-
-
-def router_faults(shares: Sequence[Sequence[float]]) -> list[str]:
-    """Return a sentence for each layer with experts that hardly any token chooses.
-
-    >>> router_faults([[0.25, 0.26, 0.24, 0.25], [0.5, 0.49, 0.01, 0.0]])
-    ['layer 1: 2 of 4 experts get less than a tenth of an even share of the tokens']
-    """
-    return [
-        f"layer {layer}: {idle} of {len(each)} experts get less than a tenth of an even share of the tokens"
-        for layer, each in enumerate(shares)
-        if (idle := sum(share < _LEAST_OF_EVEN / len(each) for share in each))
-    ]
-
-
 Losses = list[float | None]
 """Training losses in nats per token from step 0 on; None where the loss was not finite."""
 
@@ -251,10 +253,14 @@ _LOSS_NAMES = ("train_loss_nats_per_token", "train/loss", "train_loss", "loss", 
 
 def losses_so_far(spec: RunSpec, workplace: Workplace) -> Losses:
     """Return the losses of a finished or unfinished run, here or in the local copy of another machine; empty if not begun."""
+    return list(map(_loss_of, rows_so_far(spec, workplace)))
+
+
+def rows_so_far(spec: RunSpec, workplace: Workplace) -> Sequence[HistoryRow]:
+    """Return the rows of a finished or unfinished run, here or in the local copy of another machine; empty if not begun."""
     if is_finished(workplace.runs_dir, spec):
-        rows = read_run(run_folder(workplace.runs_dir, spec)).history().rows
-        return [row.train_loss_nats_per_token for row in rows]
-    return recorded_losses(curve_path(_furthest(spec, workplace)))
+        return read_run(run_folder(workplace.runs_dir, spec)).history().rows
+    return recorded_rows(curve_path(_furthest(spec, workplace)))
 
 
 def loss_at_end(spec: RunSpec, workplace: Workplace) -> float | None:
@@ -267,11 +273,6 @@ def _furthest(spec: RunSpec, workplace: Workplace) -> Path:
     return max(
         (work_dir(spec, workplace), elsewhere_dir(spec, workplace)), key=lambda folder: len(recorded_losses(curve_path(folder)))
     )
-
-
-def shares_so_far(spec: RunSpec, workplace: Workplace) -> list[list[float]]:
-    """Return the experts' shares of tokens, by layer, at the last checkpoint of an unfinished run; else an empty list."""
-    return read_shares(_furthest(spec, workplace))
 
 
 def find_spec(digits: str, workplace: Workplace) -> RunSpec:

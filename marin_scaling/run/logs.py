@@ -20,6 +20,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.printable import printable
 from marin_scaling.run.columns import spelled
 from marin_scaling.run.numbers import plain_number
+from marin_scaling.run.stability import GRADIENT_NORM_KEYS
 from marin_scaling.run.table_io import damaged, flat
 from marin_scaling.run.tracked_run import Keep, TrackedRun, kept_values, moment_in
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES
@@ -475,6 +476,8 @@ def online_runs(project: str, keep: Keep) -> list[TrackedRun]:
 def _of_client(run: Any, keep: Keep) -> TrackedRun:
     config, metrics = flat(dict(run.config)), flat(dict(run.summary))
     kept = [name for name in metrics if spelled(name) in keep]
+    norms = [name for name in GRADIENT_NORM_KEYS if name in kept]
+    scans = [each for each in ([name for name in kept if name not in norms], norms[:1]) if each]  # rows with all keys of a scan
     return TrackedRun(
         name=run.name,
         source=run.url,
@@ -485,7 +488,7 @@ def _of_client(run: Any, keep: Keep) -> TrackedRun:
         project=f"{run.entity}/{run.project}",
         started_at=moment_in(run.created_at),
         kind="wandb",
-        history=[(float(row["_step"]), row) for row in run.scan_history(keys=["_step", *kept])] if kept else (),
+        history=[(float(row["_step"]), row) for scan in scans for row in run.scan_history(keys=["_step", *scan])],
     )
 
 

@@ -83,11 +83,6 @@ def curve_path(folder: Path) -> Path:
     return folder / "loss_curve.jsonl"
 
 
-def shares_path(folder: Path) -> Path:
-    """Return the path of the experts' shares of tokens in a run's working folder."""
-    return folder / "expert_shares.json"
-
-
 def checkpoints_root(folder: Path) -> Path:
     """Return Levanter's checkpoint folder in a run's working folder; Levanter adds a folder named after the run."""
     return folder / "checkpoints"
@@ -286,6 +281,22 @@ class HistoryRow(Part):
     """Number of the step, from 0."""
     train_loss_nats_per_token: float | None
     """Loss on the step's batch before the update, z-loss included; null if not finite."""
+    gradient_norm: float | None = Field(default=None, ge=0, exclude_if=lambda norm: norm is None)
+    """Norm of all gradients of the step before clipping, z-loss included, without routers' biases; left out if not recorded or
+    not finite."""
+    router_entropy_nats: tuple[float, ...] = Field(default=(), exclude_if=lambda values: not values)
+    """Mixtures, at measured steps: entropy in nats of the mean routing probabilities of the step's batch, by layer."""
+    expert_shares: tuple[tuple[float, ...], ...] = Field(default=(), exclude_if=lambda values: not values)
+    """Mixtures, at measured steps: each expert's share of the choices of the step's batch, by layer and expert."""
+
+    @model_validator(mode="after")
+    def _routing_is_whole(self) -> HistoryRow:
+        layers = self.expert_shares
+        if len(layers) != len(self.router_entropy_nats) or any(len(each) != len(layers[0]) or len(each) < 2 for each in layers):
+            raise ValueError("a routing has an entropy for each layer, and a share for each of two experts or more")
+        if any(not 0 <= share <= 1 for each in layers for share in each):
+            raise ValueError("the shares of experts lie between 0 and 1")
+        return self
 
 
 class History(Part):

@@ -61,6 +61,19 @@ def balancing_bias(logits: Array, *, threshold: Array, experts_per_token: int) -
     return -jnp.quantile(logits - threshold[:, None], 1 - share, axis=0)
 
 
+def routing_entropy(logits: Array) -> Array:
+    """Return the entropy in nats of the mean routing probabilities, from logits of shape (token, expert).
+
+    Probabilities are the softmax of the logits without the bias: the router's own preference, before balancing. The entropy is
+    ln(experts) if all experts are preferred equally, and 0 if one expert has all the probability.
+
+    >>> round(float(routing_entropy(jnp.zeros((5, 8)))), 4), round(float(routing_entropy(jnp.array([[90.0, 0.0]]))), 4)
+    (2.0794, 0.0)
+    """
+    mean = jnp.mean(jax.nn.softmax(logits, axis=-1), axis=0)
+    return jnp.sum(jax.scipy.special.entr(mean))
+
+
 @jax.custom_vjp  # type: ignore[untyped-decorator]
 def with_auxiliary_loss(value: Array, auxiliary_loss: Array) -> Array:  # noqa: ARG001
     """Return `value` unchanged, and add the gradient of the scalar `auxiliary_loss` to that of the training loss.
@@ -281,11 +294,12 @@ class RoutedExperts(ModuleWithStateDictSerialization):  # type: ignore[misc]
         made = with_auxiliary_loss(made, loss)
         return hax.named(made, rows.axes).unflatten_axis("token", others).rearrange(x.axes)
 
-    def shares(self, x: NamedArray) -> Any:
-        """Return each expert's share of the choices of these tokens, of shape (expert,)."""
+    def routing(self, x: NamedArray) -> tuple[Any, Any]:
+        """Return the routing entropy of these tokens, and each expert's share of their choices, of shape (expert,)."""
         _, rows = _as_rows(x)
-        chosen = route(self._logits(rows), self.router_bias.array, experts_per_token=self.config.experts_per_token).experts
-        return jnp.bincount(chosen.reshape(-1), length=self.config.num_experts) / chosen.size
+        logits = self._logits(rows)
+        chosen = route(logits, self.router_bias.array, experts_per_token=self.config.experts_per_token).experts
+        return routing_entropy(logits), jnp.bincount(chosen.reshape(-1), length=self.config.num_experts) / chosen.size
 
     def _logits(self, rows: NamedArray) -> Any:
         return self.router(rows).rearrange(("token", "experts")).array.astype(jnp.float32)
@@ -341,9 +355,9 @@ class GrugMoeLayer(ModuleWithStateDictSerialization):  # type: ignore[misc]
         normed = self.mlp_norm(x)
         return x + self.routed(normed) + self.shared(normed)
 
-    def shares(self, x: NamedArray, mask: Any) -> Any:
-        """Return each expert's share of the choices of the tokens in the residual stream `x`, of shape (expert,)."""
-        return self.routed.shares(self.mlp_norm(x + self.attention(self.attention_norm(x), mask)))
+    def routing(self, x: NamedArray, mask: Any) -> tuple[Any, Any]:
+        """Return `RoutedExperts.routing` of the tokens in the residual stream `x`."""
+        return self.routed.routing(self.mlp_norm(x + self.attention(self.attention_norm(x), mask)))
 
     def _state_dict_key_map(self) -> dict[str, str | None]:
         return {
@@ -381,15 +395,19 @@ class GrugMoeModel(LlamaLMHeadModel):  # type: ignore[misc]
         shut: GrugMoeModel = eqx.tree_at(head_gates, drawn, replace_fn=lambda gate: jax.tree.map(jnp.zeros_like, gate))
         return shut
 
-    def expert_shares(self, tokens: NamedArray) -> Any:
-        """Return each expert's share of the choices of tokens (batch, position), of shape (layer, expert)."""
+    def routing(self, tokens: NamedArray) -> tuple[Any, Any]:
+        """Return the routing entropy (layer,) and the experts' shares of choices (layer, expert) of tokens (batch, position).
+
+        No token is dropped: buffers that are too short are replaced by ragged products.
+        """
         mask = AttentionMask.causal()
 
         def advance(layer: GrugMoeLayer, x: NamedArray) -> tuple[NamedArray, Any]:
-            return layer(x, mask), hax.named(layer.shares(x, mask), layer.routed.router.Out)
+            entropy, shares = layer.routing(x, mask)
+            return layer(x, mask), (hax.named(entropy, ()), hax.named(shares, layer.routed.router.Out))
 
-        _, found = self.transformer.layers.scan_via(advance)(self.embeddings.embed(tokens))
-        return found.array
+        _, (entropy, shares) = self.transformer.layers.scan_via(advance)(self.embeddings.embed(tokens))
+        return entropy.array, shares.array
 
 
 def _layers(model: Any) -> list[Any]:

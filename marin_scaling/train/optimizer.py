@@ -89,12 +89,27 @@ def _at_every_step(schedule: Callable[[Any], Any], train_steps: int) -> NDArray[
 
 def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
     """Return the optimizer of a step with these learning rates and epsilon (numbers or traced scalars)."""
-    return _at_rates((learning_rate, adam_learning_rate, epsilon), spec.optimizer, is_sparse=_is_sparse(spec))
+    return _at_rates((learning_rate, adam_learning_rate, epsilon), spec.optimizer, is_sparse=is_sparse(spec))
+
+
+def with_gradient_norm(optimizer: Any, *, is_sparse: bool, see: Callable[[Any], object]) -> Any:
+    """Return `optimizer`, whose update calls `see` with the norm of all gradients before clipping.
+
+    The clipping computes the same sums of squares, which XLA shares. The gradients of routers' biases are excluded, since they
+    are distances to new values.
+    """
+
+    def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
+        see(optax.global_norm(_without_router_biases(gradients) if is_sparse else gradients))
+        updates: tuple[Any, Any] = optimizer.update(gradients, state, params, **more)
+        return updates
+
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
 def initial_optimizer(spec: RunSpec) -> Any:
     """Return the optimizer with learning rates of 1, for the initial state, which does not depend on them."""
-    return _at_rates_of_1(spec.optimizer.without_rates, is_sparse=_is_sparse(spec))
+    return _at_rates_of_1(spec.optimizer.without_rates, is_sparse=is_sparse(spec))
 
 
 @functools.cache  # runs of one shape share programs by the identity of this object
@@ -114,7 +129,8 @@ def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_spars
     return _setting_router_biases(optimizer) if is_sparse else optimizer
 
 
-def _is_sparse(spec: RunSpec) -> bool:
+def is_sparse(spec: RunSpec) -> bool:
+    """Return True for a mixture of experts."""
     return isinstance(spec.model, MoeModelSpec)
 
 
@@ -196,9 +212,12 @@ def _setting_router_biases(optimizer: Any) -> Any:
     """Return `optimizer` with the whole gradient subtracted from a router's bias; it is the distance to the new bias."""
 
     def update(gradients: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        rest = eqx.tree_at(router_biases, gradients, replace_fn=lambda bias: 0 * bias)  # excluded from norms
-        updates, state = optimizer.update(rest, state, params, **more)
+        updates, state = optimizer.update(_without_router_biases(gradients), state, params, **more)
         steps = [-1.0 * bias for bias in router_biases(gradients)]
         return eqx.tree_at(router_biases, updates, replace=steps), state
 
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def _without_router_biases(gradients: Any) -> Any:
+    return eqx.tree_at(router_biases, gradients, replace_fn=lambda bias: 0 * bias)

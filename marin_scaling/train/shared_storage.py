@@ -34,7 +34,6 @@ from marin_scaling.run.store import (
     is_moment,
     read_run,
     run_folder,
-    shares_path,
     weights_dir,
     work_dir,
 )
@@ -248,7 +247,7 @@ class Exchange:
         if newest is None:
             return
         before, state = self._states(spec), f"{newest}-{self._holder}"
-        also = [path for path in (curve_path(here), shares_path(here)) if path.exists()]
+        also = [path for path in (curve_path(here),) if path.exists()]
         self._shared.put_folder(own / newest, f"{_states(spec)}/{state}", last=_CHECKPOINT, also=also)
         for old in before:
             if _step_of(old) < _step_of(newest):
@@ -272,10 +271,10 @@ class Exchange:
         for spec in specs:
             shown = elsewhere_dir(spec, self._place)
             states = [] if is_finished(self._place.runs_dir, spec) else self._states(spec)
-            for path in (curve_path(shown), shares_path(shown)) if states else ():
-                found = self._shared.read(f"{_states(spec)}/{states[-1]}/{path.name}")
-                if found is not None:
-                    replace_file(path, found)
+            path = curve_path(shown)
+            found = self._shared.read(f"{_states(spec)}/{states[-1]}/{path.name}") if states else None
+            if found is not None:
+                replace_file(path, found)
 
     def is_leased(self, spec: RunSpec) -> bool:
         """Return True if another process, on any machine, trains the run."""

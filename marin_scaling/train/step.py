@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import haliax as hax
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from haliax.nn.scan import BlockSeq, Stacked
+from jax.sharding import NamedSharding, PartitionSpec
 from levanter.models.lm_model import LmExample
 from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.train.levanter_config import built_model
-from marin_scaling.train.optimizer import STACK_AXIS, optimizer_for_one_step, scheduled_rates
+from marin_scaling.train.optimizer import STACK_AXIS, is_sparse, optimizer_for_one_step, scheduled_rates, with_gradient_norm
 
 
 def in_other_layout(tree: Any) -> Any:
@@ -128,6 +129,16 @@ def parameter_count(model: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(model, eqx.is_inexact_array)))
 
 
+class BegunStep(NamedTuple):
+    """Loss of a step in nats per token before the update, and norm of its gradients before clipping.
+
+    The device may still be computing them; to read one waits for it.
+    """
+
+    loss: jax.Array
+    gradient_norm: jax.Array
+
+
 class CompiledStep:
     """A training run between two steps: `advance` begins the next one, `state` returns the current state."""
 
@@ -137,14 +148,11 @@ class CompiledStep:
         self._program, self._leaves, self._rebuild, self._rates = program, leaves, rebuild, rates
         self.steps_done = int(rebuild(leaves).step)
 
-    def advance(self, tokens: Any) -> jax.Array:
-        """Begin a step on `tokens` of shape (batch, position); return its loss in nats per token before the update.
-
-        The device may still be computing when this returns; to read the loss waits for it.
-        """
-        self._leaves, loss = self._program(self._leaves, tokens, self._rates[self.steps_done])
+    def advance(self, tokens: Any) -> BegunStep:
+        """Begin a step on `tokens` of shape (batch, position); the device may still be computing when this returns."""
+        self._leaves, *begun = self._program(self._leaves, tokens, self._rates[self.steps_done])
         self.steps_done += 1
-        return loss
+        return BegunStep(*begun)
 
     def state(self) -> TrainerState:
         """Return the training state, as Levanter saves it."""
@@ -164,21 +172,23 @@ def compile_step(trainer: Trainer, state: TrainerState, spec: RunSpec) -> Compil
 
 
 def step_function(trainer: Trainer, spec: RunSpec, rebuild: Callable[[list[Any]], TrainerState]) -> Callable[..., Any]:
-    """Return the function to compile: (arrays of the state, tokens, rates) to (arrays of the next state, loss).
+    """Return the function to compile: (arrays of the state, tokens, rates) to (arrays of the next state, loss, gradient norm).
 
     `tokens` has shape (batch, position); `rates` are those of one step in `rates_of_steps`.
     """
     axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
 
     def program(leaves: list[Any], tokens: Any, rates: Any) -> Any:
+        norms = list[Any]()
         optimizer = optimizer_for_one_step(spec, learning_rate=rates[0], adam_learning_rate=rates[1], epsilon=rates[2])
+        optimizer = with_gradient_norm(optimizer, is_sparse=is_sparse(spec), see=norms.append)
         state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
         weights = _next_token_weights(spec.batch_size, spec.model.seq_len)
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(jnp.asarray(weights), axes))
         with hax.axis_mapping(trainer.compute_axis_mapping):
             example = hax.shard(example)
         result = trainer._train_step(state, (example,), {}, _no_hooks=True)
-        return jax.tree.leaves(eqx.filter(result.new_state, eqx.is_array)), result.loss
+        return jax.tree.leaves(eqx.filter(result.new_state, eqx.is_array)), result.loss, norms[0]
 
     return program
 
@@ -219,21 +229,23 @@ def evaluation_function(
     return program
 
 
-def compile_expert_shares(trainer: Trainer, model: Any) -> Callable[[Any, NDArray[np.int32]], NDArray[np.float32]]:
-    """Compile the function from a mixture and tokens (batch, position) to shares of its experts, of shape (layer, expert).
+def compile_routing(trainer: Trainer, model: Any, spec: RunSpec) -> Callable[[Any, Any], tuple[jax.Array, jax.Array]]:
+    """Compile the function from a mixture and tokens (batch, position) to `GrugMoeModel.routing`.
 
-    If a batch is computed in parts, the shares are those of the first part.
+    It is a program of its own, so that the step's program does not change with what is measured. If a batch is computed in
+    parts, the numbers are those of the first part.
     """
     _, rebuild = flattened(model)
     at_once = trainer.config.per_device_parallelism * trainer.config.data_axis_size
 
-    @jax.jit  # type: ignore[untyped-decorator]
+    @partial(jax.jit, out_shardings=NamedSharding(trainer.device_mesh, PartitionSpec()), **_for_one_call())
     def program(leaves: list[Any], tokens: Any) -> Any:
         with hax.axis_mapping(trainer.compute_axis_mapping):
             named = hax.shard(hax.named(tokens[:at_once], ("batch", "position")))
-            return trainer.mp.cast_to_compute(rebuild(leaves)).expert_shares(named)
+            return trainer.mp.cast_to_compute(rebuild(leaves)).routing(named)
 
-    return lambda model, tokens: np.asarray(program(flattened(model)[0], tokens), np.float32)
+    shared = _shared("routing", program, spec, trainer)
+    return lambda model, tokens: shared(flattened(model)[0], tokens)
 
 
 def flattened(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:

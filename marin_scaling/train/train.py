@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import haliax as hax
 import jax
@@ -33,7 +33,7 @@ from marin_scaling.data.corpus import TokenCorpus, Tokens, evaluation_window_sta
 from marin_scaling.errors import Interrupted
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.curves import LossCurve, forget_seal, has_diverged, write_shares
+from marin_scaling.run.curves import LossCurve, forget_seal, has_diverged
 from marin_scaling.run.plan import require_data
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
 from marin_scaling.run.store import Trunk, curve_path
@@ -42,9 +42,10 @@ from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config
 from marin_scaling.train.optimizer import initial_optimizer
 from marin_scaling.train.step import (
+    BegunStep,
     CompiledStep,
     compile_evaluation,
-    compile_expert_shares,
+    compile_routing,
     compile_step,
     initial_state,
     language_model_loss,
@@ -58,8 +59,8 @@ _STEPS_PER_QUESTION = 8
 
 StepListener = Callable[[int, float], None]
 """Called after each step with the number of finished steps and the loss in nats per token."""
-BatchListener = Callable[[Any], None]
-"""Called with the tokens of a step, of shape (batch, position)."""
+RoutingMeter = Callable[[Any], tuple[jax.Array, jax.Array] | None]
+"""Called with the tokens of the next step, of shape (batch, position); returns its routing, or None if it is not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,15 +127,14 @@ def train(
             on_note(f"{how} from step {int(state.step)} of {spec.train_steps}")
         curve.truncate(int(state.step))
         step = compile_step(trainer, state, spec)
-        on_save = _shares_writer(trainer, step, work_dir, group) if isinstance(spec.model, MoeModelSpec) else None
-        saver = _Saver(trainer, step=step, on_save=on_save, on_saved=on_saved, group=group)
+        saver = _Saver(trainer, step=step, on_saved=on_saved, group=group)
         observer = _Observer(curve=curve, saver=saver, on_step=on_step, trackers=trackers, is_to_end=is_to_end)
         if trunk is not None:
             keep = partial(keep_trunk, spec=spec, work_dir=work_dir, trunk=trunk, group=group)
             observer.keep_trunk_after(spec.steps_before_decay, lambda: keep(step.state()))
         try:
             with prefetched(training_batches(spec, corpus.train, first_step=step.steps_done, trainer=trainer)) as batches:
-                is_finite = _train_to_the_end(step, batches, observer)
+                is_finite = _train_to_the_end(step, batches, observer, meter=routing_meter(trainer, step, spec))
             if observer.idle_seconds > max(_IDLE_SHARE * observer.step_seconds, _SHORT_WAIT):
                 on_note(_about_slow_data(observer))
             model = step.state().model
@@ -157,21 +157,31 @@ def train(
     )
 
 
-def _train_to_the_end(step: CompiledStep, batches: BackgroundIterator[Any], observer: _Observer) -> bool:
+class _Begun(NamedTuple):
+    """A step that the device computes, and its routing where that is measured."""
+
+    results: BegunStep
+    routing: tuple[jax.Array, jax.Array] | None
+
+
+def _train_to_the_end(
+    step: CompiledStep, batches: BackgroundIterator[Any], observer: _Observer, *, meter: RoutingMeter
+) -> bool:
     """Train to the last step; stop and return False if the loss is not finite.
 
     The loss of a step is read after the next one has begun, so that the device does not wait for this process.
     """
-    begun: Any = None  # loss of the step that the device computes
-    while (tokens := observer.next_batch(batches, begun)) is not None:
-        ended, begun = begun, step.advance(tokens)
+    begun: _Begun | None = None
+    while (tokens := observer.next_batch(batches, begun and begun.results.loss)) is not None:
+        routing = meter(tokens)  # before the step, which may overwrite the weights
+        ended, begun = begun, _Begun(step.advance(tokens), routing)
         if ended is not None and not observer.see(ended):
             return False
         if observer.is_to_save(step.steps_done):
             if not observer.see(begun):
                 return False
             begun = None
-            observer.save(step.steps_done - 1, tokens)
+            observer.save(step.steps_done - 1)
     return begun is None or observer.see(begun)
 
 
@@ -239,16 +249,39 @@ def _curve_of(group: ProcessGroup, work_dir: Path) -> Path:
     return own
 
 
-def _shares_writer(trainer: Trainer, step: CompiledStep, work_dir: Path, group: ProcessGroup) -> BatchListener:
-    """Return a listener that writes, for a mixture, the experts' shares of a batch next to the curve."""
-    compute = compile_expert_shares(trainer, step.state().model)
+def routing_meter(trainer: Trainer, step: CompiledStep, spec: RunSpec) -> RoutingMeter:
+    """Return the function that measures the routing of a mixture at some steps; it measures nothing of a dense model."""
+    if not isinstance(spec.model, MoeModelSpec):
+        return lambda _tokens: None
+    compute = compile_routing(trainer, step.state().model, spec)
+    return lambda tokens: compute(step.state().model, tokens) if is_measured(step.steps_done) else None
 
-    def write(tokens: Any) -> None:
-        shares = compute(step.state().model, tokens)
-        if group.is_leader:
-            write_shares(work_dir, shares)
 
-    return write
+def is_measured(step: int) -> bool:
+    """Return True for the steps whose routing is recorded: of two significant bits below 64, and of three from there on.
+
+    These are 28 of the first 1,000 steps and 55 of 100,000. They do not depend on the length of a run or on its interruptions,
+    so runs that share a trunk record the same.
+
+    >>> [step for step in range(100) if is_measured(step)]
+    [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96]
+    """
+    return step == 0 or step // (step & -step) < (4 if step < _FINER_FROM else 8)
+
+
+_FINER_FROM = 64
+
+
+_SHARE_DIGITS, _NORM_DIGITS = 6, 6
+"""Recorded digits: of entropies and shares after the point, of gradient norms in all."""
+
+
+def routing_metrics(entropy: Sequence[float], shares: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Return the routing of a step by the names under which trackers log it."""
+    found = {f"router/layer_{layer}/entropy": value for layer, value in enumerate(entropy)}
+    for layer, each in enumerate(shares):
+        found |= {f"router/layer_{layer}/expert_{expert}_load": share for expert, share in enumerate(each)}
+    return found
 
 
 class _Observer:
@@ -284,14 +317,21 @@ class _Observer:
             self.idle_seconds += time.perf_counter() - asked
         return tokens
 
-    def see(self, loss: Any) -> bool:
+    def see(self, begun: _Begun) -> bool:
         """Wait for the loss of a step, and process it; return True if it is finite."""
-        nats = float(loss)
+        nats, norm = (float(each) for each in begun.results)
         self._time()
         is_finite = math.isfinite(nats)
-        number = self._curve.add(nats if is_finite else None)
+        entropy, shares = begun.routing or ((), ())
+        entropy, shares = (np.asarray(each, np.float64).round(_SHARE_DIGITS).tolist() for each in (entropy, shares))
+        number = self._curve.add(
+            nats if is_finite else None,
+            gradient_norm=float(f"{norm:.{_NORM_DIGITS}g}") if math.isfinite(norm) else None,
+            router_entropy_nats=entropy,
+            expert_shares=shares,
+        )
         for tracker in self._trackers:
-            tracker.log({"train/loss": nats}, step=number)
+            tracker.log({"train/loss": nats, "grad/norm/total": norm, **routing_metrics(entropy, shares)}, step=number)
         self._on_step(number + 1, nats)
         return is_finite
 
@@ -301,16 +341,16 @@ class _Observer:
         self._is_due = self._saver.is_due() or self._ends
         return self._is_due or steps_done == self._trunk_steps
 
-    def save(self, number: int, tokens: Any) -> None:
+    def save(self, number: int) -> None:
         """Save the state after the step of this number, whose loss was seen; raise `Interrupted` if training is to end."""
         self._curve.sync()
         if number + 1 == self._trunk_steps and self._keep_trunk is not None:
             self._keep_trunk()
         if self._ends:
-            self._saver.save_at_last(number, tokens)
+            self._saver.save_at_last(number)
             raise Interrupted
         if self._is_due:
-            self._saver.save(number, tokens)
+            self._saver.save(number)
         self._last = time.perf_counter()  # excludes the time of saving
 
     def _time(self) -> None:
@@ -329,11 +369,10 @@ class _Saver:
         trainer: Trainer,
         *,
         step: CompiledStep,
-        on_save: BatchListener | None,
         on_saved: Callable[[], None] | None,
         group: ProcessGroup,
     ) -> None:
-        self._step, self._on_save, self._on_saved, self._group = step, on_save, on_saved, group
+        self._step, self._on_saved, self._group = step, on_saved, group
         always = dataclasses.replace(trainer.config.checkpointer, save_interval=timedelta(microseconds=1))
         self._folder = Path(trainer.checkpoint_path)
         self._sealing: tuple[Path, threading.Thread] | None = None
@@ -351,10 +390,8 @@ class _Saver:
             return False
         return bool(self._group.leaders(time.monotonic() >= self._next))
 
-    def save(self, number: int, tokens: Any) -> None:
-        """Save the state after the step of this number, on `tokens`."""
-        if self._on_save is not None:
-            self._on_save(tokens)
+    def save(self, number: int) -> None:
+        """Save the state after the step of this number."""
         began = time.monotonic()
         self._checkpointer.on_step(tree=self._step.state().saveable_state, step=number)
         if self._group.is_leader:  # in parallel to training
@@ -368,10 +405,10 @@ class _Saver:
             self._on_saved()
             self._next_told = _next_time(began)
 
-    def save_at_last(self, number: int, tokens: Any) -> None:
+    def save_at_last(self, number: int) -> None:
         """Save the state before the process ends; on return it is complete, here and in the shared storage."""
         self._next_told = 0.0
-        self.save(number, tokens)
+        self.save(number)
         self._settle()
 
     def leave(self) -> None:

@@ -128,6 +128,19 @@ def test_a_curve_with_a_changed_step_is_none(before: bytes, after: bytes, tmp_pa
     assert recorded_losses(path) == []
 
 
+@pytest.mark.parametrize(("before", "after"), [(b"0.5", b"0.6"), (b", 0.5]", b"]"), (b"0.75", b"0.7"), (b"0.69", b"0.68")])
+def test_a_curve_with_a_changed_norm_or_routing_is_none(before: bytes, after: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "loss_curve.jsonl"
+    with LossCurve(path) as curve:
+        curve.add(5.5, gradient_norm=2.0, router_entropy_nats=[0.69], expert_shares=[[0.25, 0.75]])
+        curve.add(4.25, gradient_norm=0.5)
+        curve.sync()
+    assert len(recorded_losses(path)) == 2
+    assert path.read_bytes().count(before) == 1
+    path.write_bytes(path.read_bytes().replace(before, after))
+    assert recorded_losses(path) == []
+
+
 def test_steps_after_a_checkpoint_and_a_cut_curve_are_read(tmp_path: Path) -> None:
     path = tmp_path / "loss_curve.jsonl"
     with LossCurve(path) as curve:

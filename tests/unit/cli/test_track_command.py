@@ -82,15 +82,29 @@ def test_a_rung_is_tracked_by_its_digits_against_the_law_of_the_others(folder: P
     assert "(law of the other runs in runs/bytes-dense)" in shown
 
 
-def test_experts_that_no_token_chooses_are_said_of_a_run_as_it_stands(folder: Path) -> None:
-    """From what its process left beside its curve; not of an earlier step, for which it says nothing."""
+def test_stability_is_shown_of_a_run_as_it_stands(folder: Path) -> None:
+    """From its rows so far: norms, spikes, entropy and loads; of an earlier step, what had been measured by then."""
     rung = next(path.name for path in sorted((folder / "runs" / "bytes-dense").iterdir()) if path != target_of(folder))
     work = folder / ".marin-scaling" / "work" / rung
     work.mkdir(parents=True)
-    (work / "expert_shares.json").write_text("[[0.3, 0.2, 0.3, 0.2], [0.6, 0.39, 0.01, 0.0]]")
-    sentence = "layer 1: 2 of 4 experts get less than a tenth of an even share of the tokens"
-    assert sentence in " ".join(marin_scale("track", rung, cwd=folder).stdout.split())
-    assert sentence not in " ".join(marin_scale("track", rung, "--steps", "60", cwd=folder).stdout.split())
+    shares, norms = [[0.3, 0.2, 0.3, 0.2], [0.6, 0.39, 0.01, 0.0]], [0.4, 0.41] * 30 + [9.0, 9.5, 9.1] + [0.4] * 37
+    lines = [[5.0 - 0.02 * step, norm] for step, norm in enumerate(norms)]
+    lines[64] += [[1.3, 1.2], shares]
+    (work / "loss_curve.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (folder / "runs" / "bytes-dense" / rung).rename(folder / rung)
+    specs = folder / ".marin-scaling" / "specs"
+    specs.mkdir()
+    shutil.copy(folder / rung / "spec.json", specs / f"{rung}.json")
+    shown = marin_scale("track", rung, cwd=folder).stdout
+    words = " ".join(shown.split())
+    assert "layer 1: 2 of 4 experts get less than a tenth of an even share" in words
+    assert all(fact in words for fact in ("gradient norm 0.4 at step 99", "3 logged steps from step 60", "ln(4) = 1.39"))
+    stability = json.loads(marin_scale("track", rung, "--json", cwd=folder).stdout)["stability"]
+    assert (stability["gradient_spikes"][0]["step"], stability["routed_at_step"], stability["dropped_share"]) == (60, 64, 0.0)
+    assert stability["most_load"] == {"even_shares": 2.4, "layer": 1, "expert": 0}
+    earlier = json.loads(marin_scale("track", rung, "--steps", "50", "--json", cwd=folder).stdout)["stability"]
+    assert (earlier["gradient_spikes"], earlier["findings"], earlier["expert_shares"]) == ([], [], [])
+    (folder / rung).rename(folder / "runs" / "bytes-dense" / rung)
 
 
 def test_a_run_that_is_not_here_is_refused(folder: Path) -> None:

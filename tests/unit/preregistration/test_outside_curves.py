@@ -319,6 +319,27 @@ def test_the_command_prints_band_marks_and_verdict(root: Path, folder: Path) -> 
     assert [row["inside_90"] for row in document["curve"]] == [True] * 12 + [None] * 8
 
 
+def test_the_stability_in_the_log_is_shown_and_changes_no_mark(root: Path, folder: Path) -> None:
+    """Norms, entropy, overflow and loads by the names of Marin's trainer; a log without them has no such section."""
+    log = write_curve_log(root, done=0.6)
+    plain = follow(folder, log)
+    names = ["grad/norm/total", "train/router/layer_0/routing_entropy", "train/router/capacity_overflow_rate_mean"]
+    names += [f"train/router/layer_0/routing_count/expert_{expert}" for expert in range(4)]
+    head, *rows = log.read_text().splitlines()
+    log.write_text("\n".join([",".join([head, *names]), *(f"{row},0.5,1.2,0.03,10,30,40,20" for row in rows)]) + "\n")
+    found = follow(folder, log)
+    assert (found.marks, found.now.end, found.verdict) == (plain.marks, plain.now.end, plain.verdict)
+    with contextlib.chdir(root):
+        printed = CliRunner().invoke(app, ["track", folder.name, "--log", str(log)], catch_exceptions=False).output
+        document = json.loads(CliRunner().invoke(app, ["track", folder.name, "--log", str(log), "--json"]).output)
+    assert max(map(len, printed.splitlines())) <= 80
+    stability = document["stability"]
+    assert (stability["gradient_norm"], stability["dropped_share"], stability["experts"]) == (0.5, 0.03, 4)
+    assert stability["most_load"] == {"even_shares": 1.6, "layer": 0, "expert": 2}
+    assert len(stability["findings"]) == printed.count("warning: ") == 1
+    assert plain.stability.is_empty
+
+
 def megatron(done: float) -> str:
     """The output of Megatron-LM with an evaluation every 50 of 2,000 iterations, up to a share of the run."""
     lines = []

@@ -13,6 +13,7 @@ import pytest
 
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.run.import_runs import import_runs
+from marin_scaling.run.stability import GRADIENT_NORM_KEYS, stability_of_log, without_norms
 from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import read_run_table
 from marin_scaling.run.table_io import flat, write_table_file
@@ -144,6 +145,22 @@ def test_a_run_of_an_online_project_has_its_id_project_and_start(
     (read,) = read_tracked_runs("wandb:lab/moe")
     assert (read.id, read.project, read.metrics) == ("w1", "lab/moe", {"eval/loss": 2.5})
     assert (read.started_at and read.started_at.isoformat()) == began
+
+
+def test_gradient_norms_of_an_online_run_are_asked_for_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B's client gives the rows that have all keys of a question, and norms are logged at other steps than losses."""
+    wandb = pytest.importorskip("wandb", reason="the wandb extra is not installed")
+    rows = [{"_step": 0, "train/loss": 3.0}, {"_step": 10, "grad/norm/total": 0.5}, {"_step": 20, "train/loss": 2.0}]
+
+    def scan_history(keys: list[str]) -> list[dict[str, float]]:
+        return [row for row in rows if row.keys() >= set(keys)]
+
+    told = {"name": "a", "id": "w1", "entity": "lab", "project": "moe", "url": "", "state": "finished", "created_at": None}
+    run = SimpleNamespace(**told, config={}, summary={"train/loss": 2.0, "grad/norm/total": 0.5}, scan_history=scan_history)
+    monkeypatch.setattr(wandb, "Api", lambda: SimpleNamespace(runs=lambda project: [run]))
+    (read,) = read_tracked_runs("wandb:lab/moe", curves=["train/loss", *GRADIENT_NORM_KEYS])
+    assert [step for step, _ in without_norms(read)] == [0.0, 20.0]
+    assert (stability_of_log(read).steps, stability_of_log(read).norms) == ([10.0], [0.5])
 
 
 def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,3 +68,29 @@ def test_a_failure_while_the_curve_is_cut_loses_nothing(tmp_path: Path, monkeypa
         with pytest.raises(StorageError, match="no space left"):
             curve.truncate(1)
     assert (tmp_path / "curve").read_text() == "5.0\n4.0\n3.0\n"
+
+
+def test_norms_and_routing_are_kept_beside_the_loss(tmp_path: Path) -> None:
+    """Also of a curve that an earlier version began without them; a loss alone is written as that version wrote it."""
+    (tmp_path / "curve").write_text("5.0\n")
+    with LossCurve(tmp_path / "curve") as curve:
+        curve.add(4.0, gradient_norm=0.0)
+        curve.add(None, gradient_norm=None, router_entropy_nats=[0.6], expert_shares=[[0.25, 0.75]])
+        curve.add(3.0)
+        rows = curve.history(spec_digest="d").rows
+    assert (tmp_path / "curve").read_text().splitlines()[::3] == ["5.0", "3.0"]
+    with LossCurve(tmp_path / "curve") as curve:
+        assert curve.history(spec_digest="d").rows == rows
+        assert [row.gradient_norm for row in rows] == [None, 0.0, None, None]
+        assert rows[2].expert_shares == ((0.25, 0.75),)
+        curve.truncate(3)
+        assert curve.history(spec_digest="d").rows == rows[:3]
+
+
+@pytest.mark.parametrize(
+    "line", ["[4.0, -1.0]", "[4.0, NaN]", '[4.0, "1"]', "[4.0, 1.0, [0.5], []]", "[4.0, 1.0, [], [], 1]", "[[]]"]
+)
+def test_a_malformed_norm_or_routing_ends_the_curve(line: str, tmp_path: Path) -> None:
+    (tmp_path / "curve").write_text(f"5.0\n{line}\n3.0\n")
+    with LossCurve(tmp_path / "curve") as curve:
+        assert curve.steps_done == 1

@@ -13,6 +13,7 @@ from run_factory import MOE_SHAPE, corpus, rung_spec
 
 from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
+from marin_scaling.run.store import HistoryRow
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
@@ -53,7 +54,7 @@ class Training:
         """The batch of the next step and the loss on it before the update."""
         tokens = next(self._batches)
         with self.trainer:
-            return tokens, float(self.step.advance(tokens))
+            return tokens, float(self.step.advance(tokens).loss)
 
 
 def numpy_loss(model: Any, batch: np.ndarray) -> tuple[float, list[np.ndarray]]:
@@ -88,16 +89,19 @@ def test_loss_and_routing_are_numpys(steps: tuple[str, list[Any]]) -> None:
             assert new == pytest.approx(numpy_moe.next_bias(logits, old, MOE.experts_per_token), abs=1e-5)
 
 
-def test_shares_of_experts_are_counted_as_numpy_counts_them(steps: tuple[str, list[Any]]) -> None:
-    """Those with the highest logit plus bias, in each layer; where two are equal but for rounding, either."""
+def test_routing_is_measured_as_numpy_measures_it(steps: tuple[str, list[Any]]) -> None:
+    """Chosen are those with the highest logit plus bias, of two that are equal but for rounding either; entropy has no bias."""
     import haliax as hax
 
     for model, tokens, _ in steps[1][:3]:
-        found = np.asarray(model.expert_shares(hax.named(tokens, ("batch", "position"))))
-        for shares, logits, bias in zip(found, numpy_loss(model, tokens)[1], biases(model), strict=True):
+        entropies, found = map(np.asarray, model.routing(hax.named(tokens, ("batch", "position"))))
+        for entropy, shares, logits, bias in zip(entropies, found, numpy_loss(model, tokens)[1], biases(model), strict=True):
             chosen = np.argsort(logits + bias, axis=1)[:, -MOE.experts_per_token :]
             expected = np.bincount(chosen.ravel(), minlength=MOE.num_experts) / chosen.size
             assert shares == pytest.approx(expected, abs=1.01 / chosen.size)
+            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+            mean = (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)
+            assert entropy == pytest.approx(-np.sum(mean * np.log(mean)), rel=1e-4)
 
 
 def test_gates_of_heads_open_and_shut(steps: tuple[str, list[Any]]) -> None:
@@ -150,18 +154,6 @@ def test_muonh_turns_each_expert_by_an_orthogonalised_update(steps: tuple[str, l
     assert spread < 1.5 if name == "muonH" else spread > 1.5
 
 
-def test_shares_of_experts_stand_beside_the_curve_of_a_run_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of when its state was saved last; those of each layer sum to one."""
-    from marin_scaling.run.curves import read_shares
-
-    assert read_shares(tmp_path) == []
-    save_each_step(monkeypatch)
-    trained(moe_spec(train_steps=3), tmp_path)
-    shares = np.array(read_shares(tmp_path))
-    assert shares.shape == (MOE.num_layers, MOE.num_experts)
-    assert shares.sum(axis=1) == pytest.approx(1.0)
-
-
 def layers_of(model: Any) -> Any:
     return numpy_moe.weights_of(model)["layers"]
 
@@ -171,17 +163,19 @@ def biases(model: Any) -> list[np.ndarray]:
 
 
 def test_a_stopped_mixture_ends_with_the_same_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit for bit, router biases included: stopped in the middle and resumed from its checkpoint."""
+    """Bit for bit, with router biases, norms and routing: stopped in the middle and resumed from its checkpoint."""
     from marin_scaling.train.levanter_config import use_compilation_cache
 
     use_compilation_cache(tmp_path / "compiled")
     spec = moe_spec(train_steps=20)
 
-    def curve(folder: Path) -> list[float | None]:
-        result = trained(spec, folder)
-        return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
+    def curve(folder: Path) -> tuple[HistoryRow, ...]:
+        rows: tuple[HistoryRow, ...] = trained(spec, folder).loss_curve.history(spec_digest=spec.digest).rows
+        return rows
 
     uninterrupted = curve(tmp_path / "whole")
+    assert [row.step for row in uninterrupted if row.expert_shares] == [0, 1, 2, 3, 4, 6, 8, 12, 16]
+    assert all(row.gradient_norm for row in uninterrupted)
     save_each_step(monkeypatch)
     stop_at(12, spec, tmp_path / "parts")
     assert curve(tmp_path / "parts") == uninterrupted
