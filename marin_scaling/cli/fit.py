@@ -276,6 +276,8 @@ def tune_table(
     optima: bool = typer.Option(False, "--optima", help="Each row is the optimum of its cell, not a run."),
     column: list[str] = COLUMN,
     where: list[str] = WHERE,
+    drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
     write_recipe: Path | None = _WRITE_RECIPE,
     base: str = typer.Option("", "--base", metavar="RECIPE", help="Recipe that --write-recipe changes."),
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
@@ -297,7 +299,16 @@ def tune_table(
             "--write-recipe FILE and --base RECIPE belong together.",
             fix="Give both, as in --write-recipe recipes/tuned.yaml --base delphi",
         )
-    found = tune(table, columns=chosen_columns(column), where=chosen_rows(where), size=size, are_optima=optima, seed=seed)
+    found = tune(
+        table,
+        columns=chosen_columns(column),
+        where=chosen_rows(where),
+        drop=drop,
+        skip_incomplete=skip_incomplete,
+        size=size,
+        are_optima=optima,
+        seed=seed,
+    )
     targets = [found.predict(**parse_target(text, known=[found.runs.size, "tokens", *HYPERPARAMETERS])) for text in predict]
     if write_recipe:
         found.write_recipe(write_recipe, base=base)

@@ -156,6 +156,8 @@ def status(ladder_path: Path = _LADDER) -> None:
     if why_only_begun:
         typer.echo(f"warning: only started runs are shown: {why_only_begun}")
     typer.echo(status_text(states, seconds_left=loaded.seconds_left(states)))
+    if swept := loaded.sweep_status():
+        typer.echo(f"\nSweep, runs/{loaded.ladder.file.name}-sweep:\n{status_text(swept)}")
 
 
 _RUNS = typer.Argument(metavar="LADDER.yaml|TABLE", help="Ladder file with trained runs, or table of runs.")

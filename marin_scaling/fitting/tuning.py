@@ -133,15 +133,20 @@ class TuningLaw:
     def _features(self, point: Mapping[str, float]) -> Array:
         return np.array([1.0, *(math.log(point[term]) - c for term, c in zip(self.terms, self.centres, strict=True))])
 
-    def excess(self, point: Mapping[str, float], off: float, generator: np.random.Generator) -> Array | None:
-        """Return draws of the relative loss of a value `off` from the law's median in logarithms: (draw,).
+    def new_cell(self, point: Mapping[str, float], generator: np.random.Generator, *, surprise: float = 1.0) -> Array:
+        """Return draws of the logarithm of a new cell's own optimum: (draw,). Variances are multiplied by `surprise`."""
+        logs = self.at(point)
+        middle = np.median(logs)
+        return np.asarray(middle + math.sqrt(surprise) * (logs - middle + self.scatter * generator.standard_normal(len(logs))))
+
+    def excess(self, point: Mapping[str, float], log_value: float, cell: Array) -> Array | None:
+        """Return draws of the relative loss of a value, given draws of a cell's optimum: (draw,).
 
         None for a table of optima, which has no losses.
         """
         if self.curvature is None:
             return None
-        logs = self.at(point)
-        distance = off + np.median(logs) - logs + self.scatter * generator.standard_normal(len(logs))
+        distance = log_value - cell
         return np.asarray(np.expm1(math.exp(float(self.curvature @ self._features(point))) / 2 * distance**2))
 
 
@@ -158,12 +163,39 @@ def optima_by_hyperparameter(runs: SweptRuns) -> dict[str, list[Optimum]]:
     for name in swept:
         names.remove(name)
         found[name], frame = _profile(frame, name, given=names)
+    if not any(found.values()):
+        _refuse_scattered(runs, swept[0])
     return {name: optima for name, optima in found.items() if optima}
+
+
+def optima_by_value(runs: SweptRuns, column: str) -> list[tuple[str, Optimum]]:
+    """Return the optima of the first hyperparameter among the runs of each value of another column, with the value."""
+    first, *given = runs.hyperparameters
+    labels = runs.others[column].astype(str)
+    return [(label, each) for label, rows in runs.frame.groupby(labels) for each in _profile(rows, first, given=given)[0]]
+
+
+def _refuse_scattered(runs: SweptRuns, name: str) -> NoReturn:
+    equal = ["size", "tokens", *(each for each in runs.hyperparameters if each != name)]
+    most = int(runs.frame.groupby(equal)[name].nunique().max())
+    listed = ", ".join(runs.size if each == "size" else each for each in equal)
+    raise FitRefused(
+        f"{runs.source}: at equal {listed}, runs have at most {most} values of {name}; an optimum needs {LEAST_VALUES}.",
+        why="An optimum is that of one hyperparameter at fixed values of the others.",
+        fix=f"Sweep {name} at fixed {listed}, or leave out a column that changes with it.",
+    )
 
 
 def given_optima(runs: SweptRuns) -> dict[str, list[Optimum]]:
     """Return the optima that a table states, one in each row, of its first hyperparameter."""
     name, *others = runs.hyperparameters
+    repeated = int(runs.frame.groupby(["size", "tokens", *others]).size().max())
+    if repeated > 1:
+        raise FitRefused(
+            f"{runs.source}: up to {repeated} of {len(runs.frame)} rows have one {', '.join([runs.size, 'tokens', *others])}.",
+            why="An optimum is one value for each cell.",
+            fix="Leave out --optima if the rows are runs; else keep the best row of each cell.",
+        )
     rows = runs.frame.to_dict("records")
     return {
         name: [
@@ -311,6 +343,12 @@ def fit_tuning_law(name: str, optima: Sequence[Optimum], *, seed: int = 0) -> Tu
 
 
 def _refuse_few(name: str, optima: Sequence[Optimum], inside: Sequence[Optimum]) -> NoReturn:
+    if len(optima) < LEAST_CELLS:
+        cells = len({(each.size, each.tokens) for each in optima})
+        raise FitRefused(
+            f"{len(optima)} optima of {name} in {cells} cells of one size and number of tokens; a law needs {LEAST_CELLS}.",
+            fix=f"Sweep {name} at more sizes or numbers of tokens.",
+        )
     beyond = {side: [each.value for each in optima if each.border == side] for side in ("lowest", "highest")}
     advice = [
         f"{word} {format_number(find(values), 3)}"
@@ -319,7 +357,8 @@ def _refuse_few(name: str, optima: Sequence[Optimum], inside: Sequence[Optimum])
     ]
     raise FitRefused(
         f"{len(inside)} of {len(optima)} optima of {name} lie inside of the swept values; a law needs {LEAST_CELLS}.",
-        why=f"{len(beyond['lowest'])} lie below the lowest value and {len(beyond['highest'])} above the highest.",
+        why=f"{len(beyond['lowest'])} lie below the lowest value and {len(beyond['highest'])} above the highest"
+        + ("; losses without a minimum count as either." if beyond["lowest"] and beyond["highest"] else "."),
         fix=f"Sweep {name} {' and '.join(advice)}." if advice else f"Sweep {name} at more sizes or numbers of tokens.",
     )
 
@@ -432,12 +471,14 @@ class Transfer:
     """Prediction of a cell from the smaller ones: the law's median, the cell's own optimum, and the relative loss it costs.
 
     `is_beyond` is True if the prediction lies outside of the cell's swept values, where its parabola is extrapolated.
+    `surprise` is the squared error of the logarithm over its expected square.
     """
 
     optimum: Optimum
     predicted: float
     cost: float
     is_beyond: bool
+    surprise: float
 
 
 def transfer_check(name: str, optima: Sequence[Optimum], *, seed: int = 0) -> list[Transfer]:
@@ -461,10 +502,13 @@ def _transfers(name: str, ordered: Sequence[Optimum], *, seed: int) -> Iterator[
             continue
         if law is None or len(smaller) != known:
             law, known = fit_tuning_law(name, smaller, seed=seed), len(smaller)
-        predicted = float(np.median(law.at({term: each.at(term) for term in law.terms})))
+        draws = law.at({term: each.at(term) for term in law.terms})
+        predicted = float(np.median(draws))
+        expected = float(draws.var() + np.mean(law.scatter**2)) + each.log_sd**2
         yield Transfer(
             optimum=each,
             predicted=math.exp(predicted),
             cost=float(each.excess(predicted)),
             is_beyond=not each.span[0] <= math.exp(predicted) <= each.span[1],
+            surprise=(predicted - each.log_value) ** 2 / expected,
         )

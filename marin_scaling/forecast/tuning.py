@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from marin_scaling import __version__
 from marin_scaling.errors import Finding, RunTableError, StorageError, UsageError, warning
 from marin_scaling.files import replace_file
 from marin_scaling.fitting.tuning import (
+    LEAST_CELLS,
     Optimum,
     Transfer,
     TuningLaw,
     fit_tuning_law,
     given_optima,
     optima_by_hyperparameter,
+    optima_by_value,
     transfer_check,
 )
 from marin_scaling.laws import Array
@@ -30,8 +33,8 @@ from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.formulas import TransferRules
 from marin_scaling.recipe.grug_moe import GrugMoeRecipe
 from marin_scaling.run.columns import spelled
-from marin_scaling.run.groups import choice_of, shifts_of_best, values_named
-from marin_scaling.run.tuning_runs import HYPERPARAMETERS, SweptRuns, read_swept_runs
+from marin_scaling.run.groups import GroupShift, choice_of, shifted_groups, shifts_of_best, values_named
+from marin_scaling.run.tuning_runs import HYPERPARAMETERS, SweptRuns, read_swept_runs, without_failed
 from marin_scaling.units import counted, format_count, format_number
 
 if TYPE_CHECKING:
@@ -40,12 +43,16 @@ if TYPE_CHECKING:
 NEAR_OPTIMAL = 0.001
 """Relative loss that a good prediction costs at most: the noise of a run's seed is about 0.05 %."""
 
-_TOO_COSTLY = 0.003
+_TOO_COSTLY, _FAILING = 0.003, 0.2
+_PRIOR_CELLS = 4
+_MOST_KINDS, _SHIFTED = 8, 1.2
+"""Values of a column that may set kinds apart, and the least ratio of their optima: it costs about 0.1 %."""
 _BEYOND = 1.25
 """Ratio to the swept range from which on a target lies beyond it."""
-_FAR_BEYOND = 10.0
+_FAR_BEYOND, _FARTHEST = 10.0, 1e4
 _Z = 1.645
 _LISTED = 40
+_MOST_SEQUENCES = 65_536
 _EXCLUDED_NAMED = 6
 
 
@@ -53,14 +60,17 @@ class TuningStatus(Enum):
     """Status of laws of hyperparameters, the worst first; the value is the sentence for the reader."""
 
     DOES_NOT_TRANSFER = (
-        "Use with care: the law of the smaller cells costs more than 0.3 % of the loss at the largest cell, and may cost as "
-        "much at a larger one."
+        "Use with care: predicted from the smaller cells, the largest cell or more than a fifth of all cells lose over 0.3 % "
+        "of the loss, and a larger one may lose as much."
     )
+    COSTLY = "Use with care: the target's hyperparameters are expected to cost more than 0.3 % of its loss."
     FAR_BEYOND = "Use with care: the target lies more than ten times beyond the swept sizes, tokens or batch sizes."
     NOT_DETERMINED = "Use with care: the runs do not determine every exponent; what they leave open follows from usual values."
     NOT_CHECKED = "Use with care: too few cells to leave out the largest and predict it from the others."
     NO_LOSSES = "Use with care: a table of optima has no losses, so the cost of a wrong prediction is unknown."
-    USABLE = "Usable: the law of the smaller cells predicts the largest one, at a cost of at most 0.3 % of its loss."
+    USABLE = (
+        "Usable: predicted from the smaller cells, the largest and four fifths of all cells lose at most 0.3 % of the loss."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +132,9 @@ class Tuning:
         return self._status(())
 
     def _status(self, targets: Sequence[TunedTarget]) -> TuningStatus:
-        largest = [_of_largest(found) for found in self.transfers.values() if found]
         applies = {
-            TuningStatus.DOES_NOT_TRANSFER: any(cost > _TOO_COSTLY for cost in largest),
+            TuningStatus.DOES_NOT_TRANSFER: any(_fails(found) for found in self.transfers.values() if found),
+            TuningStatus.COSTLY: any((each.cost or 0.0) > _TOO_COSTLY for each in targets),
             TuningStatus.FAR_BEYOND: any(each.is_far for each in targets),
             TuningStatus.NOT_DETERMINED: any(law.from_prior for law in self.laws.values()),
             TuningStatus.NOT_CHECKED: not all(self.transfers.values()),
@@ -155,29 +165,34 @@ class Tuning:
     def _point(self, point: Mapping[str, float]) -> dict[str, float]:
         terms = {term for law in self.laws.values() for term in law.terms} - {"size"}
         needed = {self.runs.size, *terms} - self.laws.keys()
-        unknown = [name for name in point if name not in needed | self.laws.keys()]
+        faults = [self._unknown(name) for name in point if name not in needed | self.laws.keys()]
         missing = sorted(needed - point.keys())
-        if unknown or missing:
-            raise UsageError(
-                (
-                    *(f"The laws do not depend on {quoted(name)!r}." for name in unknown),
-                    *(f"The target has no {name}." for name in missing),
-                ),
-                fix=f"Give {', '.join(sorted(needed))}.",
-            )
-        bad = [name for name, number in point.items() if not 0 < number < math.inf]
-        if bad:
-            raise UsageError(f"{bad[0]} is {point[bad[0]]}, not a positive number.", fix="Give a number above zero.")
-        return {("size" if name == self.runs.size else name): float(number) for name, number in point.items()}
+        faults += [f"The target has no {name}." for name in missing]
+        faults += [f"{name} is {number}, not a positive number." for name, number in point.items() if not 0 < number < math.inf]
+        if faults:
+            raise UsageError(tuple(faults), fix=f"Give {', '.join([self.runs.size, *sorted(needed - {self.runs.size})])}.")
+        found = {("size" if name == self.runs.size else name): float(number) for name, number in point.items()}
+        for term, span in {term: span for law in self.laws.values() for term, span in law.spans.items()}.items():
+            if term in found and _ratio_beyond(found[term], span) > _FARTHEST:
+                name, (low, high) = _term(self.runs.size, term), (format_number(end, 4) for end in span)
+                number = format_number(found[term], 4)
+                raise UsageError(
+                    f"{name} {number} is over {_FARTHEST:g} times beyond the swept range, {low} to {high}.",
+                    fix="Correct the number or its unit.",
+                )
+        return found
+
+    def _unknown(self, name: str) -> str:
+        if name not in self.runs.hyperparameters:
+            return f"The laws do not depend on {quoted(name)!r}."
+        return f"All runs have {name} {format_number(self.runs.frame[name].iloc[0], 4)}, so that no law depends on it."
 
     def _value(self, name: str, target: Mapping[str, float]) -> TunedValue:
         law = self.laws[name]
-        logs = law.at(target)
         generator = np.random.default_rng([self.seed, 3])
-        cell = logs + law.scatter * generator.standard_normal(len(logs))
-        best = float(np.median(logs))
-        chosen = math.log(target[name]) if name in target else best
-        excess = law.excess(target, chosen - best, generator)
+        cell = law.new_cell(target, generator, surprise=_surprise(self.transfers[name]))
+        chosen = math.log(target[name]) if name in target else float(np.median(law.at(target)))
+        excess = law.excess(target, chosen, cell)
         return TunedValue(
             name=name,
             value=math.exp(chosen),
@@ -265,6 +280,8 @@ def tune(
     *,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    skip_incomplete: bool = False,
     size: str = "",
     are_optima: bool = False,
     seed: int = 0,
@@ -283,9 +300,12 @@ def tune(
     >>> round(found.predict(width=512, tokens=8e7)["learning_rate"].value, 3)
     0.012
     """
-    swept = read_swept_runs(runs, columns=columns, where=where, size=size, are_optima=are_optima)
+    swept = read_swept_runs(
+        runs, columns=columns, where=where, drop=drop, skip_incomplete=skip_incomplete, size=size, are_optima=are_optima
+    )
     if not are_optima:
         _require_one_kind(swept)
+        swept = without_failed(swept)
     optima = given_optima(swept) if are_optima else optima_by_hyperparameter(swept)
     laws = {name: fit_tuning_law(name, found, seed=seed) for name, found in optima.items()}
     transfers = {name: transfer_check(name, found, seed=seed) for name, found in optima.items()}
@@ -293,20 +313,58 @@ def tune(
 
 
 def _require_one_kind(runs: SweptRuns) -> None:
-    """Raise `RunTableError` if another column than the hyperparameters sets runs of one cell apart."""
-    frame, given = runs.frame, ["size", "tokens", *runs.hyperparameters[1:]]
+    """Raise `RunTableError` if another column than the hyperparameters sets runs apart, by their losses or their optima."""
+    frame, (first, *others) = runs.frame, runs.hyperparameters
+    given = ["size", "tokens", *others]
+    columns = runs.others[[name for name in runs.others.columns if not _goes_with(runs, str(name))]]
     coordinates = [np.log(frame[name].to_numpy(dtype=np.float64)) for name in given]
     cells = frame.groupby(given).ngroup().to_numpy().astype(np.int64)
-    shifts = shifts_of_best(frame["loss"], runs.others, cells=cells, coordinates=coordinates)
+    shifts = shifts_of_best(frame["loss"], columns, cells=cells, coordinates=coordinates)
     if shifts:
-        first = shifts[0]
-        raise RunTableError(
-            f"{runs.source}: column {quoted(first.column)!r} sets kinds of runs apart: the best loss of {quoted(first.high)!r} "
-            f"lies {math.expm1(first.shift):.1%} above that of {quoted(first.low)!r} at equal size and tokens "
-            f"({values_named(first)}).",
-            why="An optimum needs runs that differ only in what was swept.",
-            fix=f"Tune one kind: {choice_of(first)}",
-        )
+        found = f"the best loss of {quoted(shifts[0].high)!r} lies {math.expm1(shifts[0].shift):.1%} above that of"
+        _refuse_kinds(runs, shifts[0], found)
+    for name in map(str, columns.columns):
+        if (shift := _shift_of_optima(runs, name, given)) is not None:
+            _refuse_kinds(
+                runs, shift, f"the best {first} of {quoted(shift.high)!r} is {math.exp(shift.shift):.2g} times that of"
+            )
+
+
+def _refuse_kinds(runs: SweptRuns, shift: GroupShift, found: str) -> NoReturn:
+    raise RunTableError(
+        f"{runs.source}: column {quoted(shift.column)!r} sets kinds of runs apart: {found} {quoted(shift.low)!r} at equal size "
+        f"and tokens ({values_named(shift)}).",
+        why="An optimum needs runs that differ only in what was swept.",
+        fix=f"Tune one kind: {choice_of(shift)}",
+    )
+
+
+def _goes_with(runs: SweptRuns, name: str) -> bool:
+    """Return True if a column follows from the swept values in each cell, and they from it: another name for them."""
+    frame = runs.frame.assign(_other=runs.others[name].astype(str))
+    keys = ["size", "tokens", *runs.hyperparameters]
+    pairs = len(frame[[*keys, "_other"]].drop_duplicates())
+    without_first = ["size", "tokens", *runs.hyperparameters[1:]]
+    return pairs == len(frame[keys].drop_duplicates()) == len(frame[[*without_first, "_other"]].drop_duplicates())
+
+
+def _shift_of_optima(runs: SweptRuns, name: str, given: Sequence[str]) -> GroupShift | None:
+    """Return the difference between the optima of a column's values, of a fifth or more; None if there is none."""
+    import pandas as pd
+
+    if not 1 < runs.others[name].nunique() <= _MOST_KINDS:
+        return None
+    inside = [(label, each) for label, each in optima_by_value(runs, name) if not each.border]
+    counts = Counter(label for label, _ in inside)
+    found = [(label, each) for label, each in inside if counts[label] >= LEAST_CELLS]
+    if len(found) < 2 * LEAST_CELLS:
+        return None
+    heights = np.array([each.log_value for _, each in found])
+    coordinates = [np.log([each.at(term) for _, each in found]) for term in given]
+    varied = [each for each in coordinates if np.ptp(each) > 0]
+    labels = pd.DataFrame({name: [label for label, _ in found]})
+    shifts = shifted_groups(labels, height=heights, coordinates=varied, least=math.log(_SHIFTED))
+    return shifts[0] if shifts else None
 
 
 def _rate_constants(tuning: Tuning, recipe: Recipe, base: str) -> dict[str, float]:
@@ -322,16 +380,30 @@ def _rate_constants(tuning: Tuning, recipe: Recipe, base: str) -> dict[str, floa
     changed = {"rate_width_exponent": -exponents["size"]}
     if "batch_size" in exponents:
         changed["rate_batch_exponent"] = exponents["batch_size"]
+    sequences = _sequences(tuning, seq_len=getattr(recipe, "seq_len", 1))
     if isinstance(recipe, TransferRules) and isinstance(recipe, WidthRange):
-        point = {"size": recipe.narrowest, "tokens": recipe.tuned_tokens, "batch_size": recipe.tuned_batch_size}
+        point = {"size": recipe.narrowest, "tokens": recipe.tuned_tokens, "batch_size": recipe.tuned_batch_size * sequences}
         changed["token_horizon_exponent"] = -exponents["tokens"]
         return {"tuned_learning_rate": _rate_at(law, point), **changed}
     if isinstance(recipe, GrugMoeRecipe):
         of_adam = spelled(tuning.runs.column_mapping["learning_rate"]).startswith("adam")
-        one = _rate_at(law, {"size": 1.0, "tokens": 1.0, "batch_size": 1 / recipe.seq_len})
+        one = _rate_at(law, {"size": 1.0, "tokens": 1.0, "batch_size": sequences / recipe.seq_len})
         changed["rate_token_exponent"] = -exponents["tokens"]
         return {"adam_rate_factor": one if of_adam else one / recipe.matrix_rate_ratio, **changed}
     raise UsageError(f"The recipe {base!r} has no constants for a law of the learning rate.", fix="Choose another base.")
+
+
+def _sequences(tuning: Tuning, *, seq_len: int) -> int:
+    """Return what a sequence counts in the table's batch sizes: 1, or its tokens if the column's name says tokens."""
+    column = tuning.runs.column_mapping.get("batch_size", "")
+    if "token" in spelled(column):
+        return seq_len
+    if column and (largest := float(tuning.runs.frame["batch_size"].max())) > _MOST_SEQUENCES:
+        raise UsageError(
+            f"Batch sizes up to {format_number(largest)} in column {quoted(column)!r}: sequences or tokens?",
+            fix="Rename the column to batch_size_tokens, or to sequences with its values.",
+        )
+    return 1
 
 
 def _rate_at(law: TuningLaw, point: Mapping[str, float]) -> float:
@@ -344,6 +416,16 @@ def _rate_at(law: TuningLaw, point: Mapping[str, float]) -> float:
             )
         )
     )
+
+
+def _fails(found: Sequence[Transfer]) -> bool:
+    many = sum(each.cost > _TOO_COSTLY for each in found) > _FAILING * len(found)
+    return many or _of_largest(found) > _TOO_COSTLY
+
+
+def _surprise(found: Sequence[Transfer]) -> float:
+    """Return the factor by which squared errors of predicted cells exceed the expected ones, drawn to 1 where few tell."""
+    return max(1.0, (sum(each.surprise for each in found) + _PRIOR_CELLS) / (len(found) + _PRIOR_CELLS))
 
 
 def _of_largest(found: Sequence[Transfer]) -> float:
@@ -462,14 +544,15 @@ def _optima_text(tuning: Tuning, name: str) -> str:
     head = f"{size[:13]:>13} {'tokens':>8}{''.join(f' {each[:12]:>12}' for each in given)}"
     rows = [head + (f" {'swept':>19}" if has_losses else "") + f" {'optimum':>9}" + (f"  {'cost':>7}" if has_losses else "")]
     costs = {id(each.optimum): each.cost for each in tuning.transfers[name]}
-    for each in optima[:_LISTED]:
+    dearest = sorted(optima, key=lambda each: each.compute)[-_LISTED:]
+    for each in (each for each in optima if any(each is one for one in dearest)):
         place = f"{_short(each.size):>13} {_short(each.tokens):>8}"
         place += "".join(f" {_short(each.given[term]):>12}" for term in given)
         swept = f" {f'{format_number(each.span[0], 3)} to {format_number(each.span[1], 3)}':>19}" if has_losses else ""
         value = {"": f"{format_number(each.value, 3)}", "lowest": "below", "highest": "above"}[each.border]
         cost = f"  {costs[id(each)]:>7.3%}" if has_losses and id(each) in costs else ""
         rows.append(f"{place}{swept} {value:>9}{cost}")
-    more = [f"  and {len(optima) - _LISTED} more: see --json"] if len(optima) > _LISTED else []
+    more = [f"  and {len(optima) - _LISTED} cheaper ones: see --json"] if len(optima) > _LISTED else []
     meaning = "; cost is the loss above its minimum at what the law of the smaller cells predicts" if has_losses else ""
     return "\n".join([wrapped(f"optimal {name} of each cell{meaning}"), *rows, *more])
 

@@ -350,9 +350,10 @@ class LoadedLadder:
         """
         file, recipe = self.ladder.file, find_recipe(self.ladder.file.recipe)
         for name, values in (("learning_rate", learning_rate), ("batch_size", batch_size)):
-            if values and (len(set(values)) < LEAST_SWEPT or min(values) <= 0):
+            different = sorted(set(values))
+            if values and (len(different) < LEAST_SWEPT or different[0] <= 0):
                 raise UsageError(
-                    f"The sweep of {name} has {counted(len(set(values)), 'value')}, {joined(map(format_number, values))}.",
+                    f"The sweep of {name} has {counted(len(different), 'value')}, {joined(map(format_number, different))}.",
                     why=f"An optimum needs {LEAST_SWEPT} different values above zero.",
                     fix=SWEEP_LIKE,
                 )

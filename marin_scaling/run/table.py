@@ -165,10 +165,11 @@ def _stored_cells(folder: Path) -> RawTable:
 
 
 def swept_columns(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
-    """Return the hyperparameters that `marin-scale ladder --sweep` varies, of each run."""
+    """Return the hyperparameters that `marin-scale ladder --sweep` varies, and the width, of each run."""
     return {
         "learning_rate": [run.spec.optimizer.learning_rate for run in runs],
         "batch_size": [run.spec.batch_size for run in runs],
+        "width": [run.spec.model.hidden_dim for run in runs],
     }
 
 

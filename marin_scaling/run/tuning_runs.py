@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,10 @@ _COMPLETE = ("complete", "completed", "finished", "is_complete", "is_finished", 
 _FALSE = {"0", "0.0", "false", "no"}
 _FIX = "Fix the cells."
 _WHY = "A law of an optimum needs a number of each run; nothing is dropped silently."
+_LEAST_TOKENS = 1e4
+_TWIN_EXCESS = 0.02
+"""Excess of the loss over that of a run of the same settings from which on a run failed; seeds differ by less."""
+
 _SMALLEST_SPREAD = math.log(1.05)
 """Least range of the logarithm of a size that counts as varied: rounding moves a size by less."""
 
@@ -87,14 +91,17 @@ def read_swept_runs(
     *,
     columns: Mapping[str, str] | None = None,
     where: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    skip_incomplete: bool = False,
     size: str = "",
     are_optima: bool = False,
 ) -> SweptRuns:
     """Read a table of swept runs, or the store's folder of a swept ladder.
 
-    `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}; `where` chooses rows; `size` is one of
-    `SIZES`, by default the first that varies. With `are_optima`, each row holds the optimum of a cell, and needs no loss.
-    `RunTableError` lists all missing columns, and all cells without a number.
+    `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}; `where` chooses rows, `drop` names runs
+    to leave out, and `skip_incomplete` leaves out runs with an empty cell. `size` is one of `SIZES`, by default the first that
+    varies. With `are_optima`, each row holds the optimum of a cell, and needs no loss. `RunTableError` lists all missing
+    columns, and all cells without a number.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"d_model": [512, 512], "D": [1e9, 1e9], "adam_lr": [1e-3, 2e-3], "loss": [3.1, 3.0]})
@@ -102,16 +109,24 @@ def read_swept_runs(
     >>> found.size, found.hyperparameters, found.column_mapping["learning_rate"]
     ('width', ('learning_rate',), 'adam_lr')
     """
+    if size and size not in SIZES:
+        raise UsageError(f"Unknown size {quoted(size)!r}.", fix=f"Choose one of {', '.join(SIZES)}.")
     raw = _cells(runs)
     mapping = _mapped(raw, columns or {}, size=size, are_optima=are_optima)
     texts = column_texts(raw, mapping["run"]) if "run" in mapping else list(raw.places)
     left_out = elsewhere(raw, where or {}) | _unfinished(raw, mapping)
+    left_out |= {row: "it was dropped as asked" for row, name in enumerate(texts) if name in drop}
+    if skip_incomplete:
+        used = [mapping[name] for name in (*SIZES, "tokens", "loss", *HYPERPARAMETERS) if name in mapping]
+        empty = {row: name for name in used for row, cell in enumerate(raw.cells[name].tolist()) if is_empty(cell)}
+        left_out |= {row: f"its {quoted(name)} is empty" for row, name in empty.items() if row not in left_out}
     rows = [row for row in range(len(texts)) if row not in left_out]
     if not rows:
         raise RunTableError(f"{raw.name}: no run is finished.", fix="Give runs that reached their last step.")
     frame = _numbers(raw, mapping, texts, rows=rows)
     varied = size or next((name for name in SIZES if name in frame and _varies(frame[name])), _first_size(frame))
     frame = _with_cells(frame.assign(size=frame[varied]).drop(columns=[name for name in SIZES if name in frame]))
+    _require_tokens(raw, mapping, frame)
     others = [name for name in raw.column_names() if name not in mapping.values()]
     return SweptRuns(
         frame=frame,
@@ -143,7 +158,6 @@ def _stored_cells(path: Path, stored: Sequence[StoredRun]) -> RawTable:
     columns: dict[str, list[Any]] = {
         name: [column.stored(run) for run in stored] for name in kept if (column := COLUMNS[name]).stored
     }
-    columns["width"] = [run.spec.model.hidden_dim for run in stored]
     cells = pd.DataFrame(columns | swept_columns(stored)).astype({"loss": object})
     return RawTable(name=str(path), cells=cells, places=tuple(run.folder.name for run in stored), units_are_certain=True)
 
@@ -164,6 +178,8 @@ def _mapped(raw: RawTable, chosen: Mapping[str, str], *, size: str, are_optima: 
         faults.append(f"{raw.name} has no column of {', '.join(HYPERPARAMETERS)}, nor one that is known to mean one.")
     fix = "Name the column: --column learning_rate=NAME"
     needed = ("tokens",) if are_optima else ("tokens", "loss")
+    if are_optima and not found["learning_rate"] and not chosen.keys() & HYPERPARAMETERS.keys():
+        faults.append(f"{raw.name} has no column of optimal learning rates.")
     try:
         mapping = map_columns(raw, chosen={name: of for name, of in chosen.items() if name in COLUMNS}, required=needed)
     except RunTableError as error:
@@ -212,6 +228,30 @@ def _numbers(raw: RawTable, mapping: Mapping[str, str], texts: Sequence[str], *,
     return frame
 
 
+def _require_tokens(raw: RawTable, mapping: Mapping[str, str], frame: pd.DataFrame) -> None:
+    low, high = float(frame["tokens"].min()), float(frame["tokens"].max())
+    if high < _LEAST_TOKENS:
+        raise RunTableError(
+            f"{raw.name}: column {quoted(mapping['tokens'])!r} holds {format_number(low)} to {format_number(high)}, no tokens.",
+            fix="Name the column of tokens: --column tokens=NAME",
+        )
+
+
+def without_failed(runs: SweptRuns) -> SweptRuns:
+    """Return the runs without those that others of the same settings beat by more than noise, which are excluded."""
+    settings = ["size", "tokens", *runs.hyperparameters]
+    best = runs.frame.groupby(settings)["loss"].transform("min")
+    above = (runs.frame["loss"] / best - 1).to_numpy()
+    failed = np.flatnonzero(above > _TWIN_EXCESS).tolist()
+    reasons = {place: f"another run of its settings has a loss {above[place]:.1%} lower" for place in failed}
+    return replace(
+        runs,
+        frame=runs.frame.drop(index=failed).reset_index(drop=True),
+        others=runs.others.drop(index=failed).reset_index(drop=True),
+        excluded=(*runs.excluded, *(Exclusion(run=str(runs.frame["run"][row]), why=why) for row, why in reasons.items())),
+    )
+
+
 def _with_cells(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the runs with sizes and tokens that are equal in a cell: the mean of those that whole batches set apart."""
     for name, nearness in (("size", NEARNESS["params"]), ("tokens", NEARNESS["tokens"])):
@@ -251,9 +291,10 @@ def parse_target(text: str, *, known: Sequence[str]) -> dict[str, float]:
     for part in filter(None, text.replace(",", " ").split()):
         name, equals, value = part.partition("=")
         number = number_in(value)
-        if not equals or name not in known or number is None or not 0 < number < math.inf:
+        if not equals or name not in known or name in found or number is None or not 0 < number < math.inf:
             reason = f"{name!r} is unknown" if name not in known else f"{value!r} is not a positive number"
-            example = " ".join(f"{each}=NUMBER" for each in known)
+            reason = f"{name!r} occurs twice" if name in found else reason
+            example = " ".join(f"{each}=NUMBER" for each in known[:2])
             raise UsageError(f"Target {part!r}: {reason}.", fix=f"Write it like --predict {shlex.quote(example)}.")
         found[name] = number
     if missing := [name for name in known[:2] if name not in found]:

@@ -126,6 +126,11 @@ class TrainableLadder(LoadedLadder):
         place = synced_paths(specs, storage=self.ladder.file.hardware.storage)
         return [run_state(spec, place) for spec in specs], why
 
+    def sweep_status(self) -> list[RunState]:
+        """Return the state of every run of the ladder's sweep that was begun."""
+        place = workplace()
+        return [run_state(spec, place) for spec in begun_specs(f"{self.ladder.file.name}-sweep", place)]
+
     def seconds_left(self, states: Sequence[RunState]) -> float | None:
         """Return the seconds until all rungs are recorded, at the speed of those that are; None if none is."""
         done = {run.spec.rung_key: run.steps / run.spec.train_steps for run in states}

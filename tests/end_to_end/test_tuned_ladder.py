@@ -38,6 +38,7 @@ def test_a_trained_sweep_gives_a_law_that_a_recipe_follows(tmp_path: Path) -> No
     assert "12 runs are recorded in runs/tiny-sweep" in done(*sweep, cwd=root)
     assert not (root / "runs" / "tiny").exists()
     assert "12 of 12 runs are finished already" in done(*sweep, cwd=root)
+    assert "12 of 12 runs are recorded" in done("status", "ladders/tiny.yaml", cwd=root)
     found = json.loads(done("tune", "runs/tiny-sweep", "--json", cwd=root))
     assert found["size"] == "width"
     assert len(found["optima"]) == 4

@@ -185,6 +185,82 @@ def test_mixed_schedules_are_refused_and_one_of_them_can_be_chosen():
     )
 
 
+def test_kinds_that_differ_only_in_their_optima_are_refused():
+    """Two optimizers with equal losses, one of which needs eight times the learning rate."""
+
+    def of_muon(width, tokens, batch):
+        return 8 * best_rate(width, tokens, batch)
+
+    adam = sweep(noise=3e-4).assign(optimizer="adam")
+    muon = sweep(noise=3e-4, seed=1).assign(optimizer="muon")
+    muon["lr"] *= 8
+    both = pd.concat([adam, muon])
+    with pytest.raises(RunTableError, match="optimizer"):
+        tune(both)
+    found = tune(both, where={"optimizer": "muon"}).predict(width=512, tokens=4e9)["learning_rate"]
+    assert found.value == pytest.approx(of_muon(512, 4e9, 64), rel=0.05)
+
+
+def test_another_name_for_the_swept_values_is_no_kind():
+    """A multiplier beside the learning rate says the same."""
+    frame = sweep(noise=3e-4)
+    tune(frame.assign(multiplier=(frame["lr"] / best_rate(frame["width"], frame["tokens"])).round(3)))
+
+
+def test_without_three_values_at_equal_other_hyperparameters_there_is_no_law():
+    """A weight decay that changes with the learning rate, and a random search with tokens of its own for each run."""
+    frame = sweep()
+    with pytest.raises(FitRefused):
+        tune(frame.assign(weight_decay=1e-4 / frame["lr"]))
+    with pytest.raises(FitRefused):
+        tune(frame.assign(tokens=frame["tokens"] * np.geomspace(1, 2, len(frame))))
+
+
+def test_runs_in_the_place_of_optima_are_refused():
+    with pytest.raises(FitRefused):
+        tune(sweep(), are_optima=True)
+
+
+def test_a_costly_target_or_a_failing_transfer_is_not_usable():
+    """Losses with 5 % noise determine no optimum, whatever the largest cell gives."""
+    statuses = [tune(sweep(noise=0.05, seed=seed)).status for seed in range(8) if not refused(seed)]
+    assert statuses.count(TuningStatus.USABLE) <= 1
+
+
+def refused(seed: int) -> bool:
+    try:
+        tune(sweep(noise=0.05, seed=seed))
+    except FitRefused:
+        return True
+    return False
+
+
+def test_a_failed_run_does_not_count_where_another_of_its_settings_succeeded():
+    """And is named; two seeds that differ by noise both count."""
+    frame = sweep(noise=3e-4)
+    found = tune(pd.concat([frame, frame.assign(loss=1.5 * frame["loss"])], ignore_index=True)).runs
+    assert len(found.excluded) == len(frame) == len(found.frame)
+    assert not tune(pd.concat([frame, sweep(noise=3e-4, seed=1)], ignore_index=True)).runs.excluded
+
+
+def test_a_batch_size_in_tokens_is_one_in_sequences_for_a_recipe(tmp_path, monkeypatch):
+    """The same sweep gives the same recipe, whatever its batches count."""
+    monkeypatch.chdir(tmp_path)
+    frame, length = sweep(batches=(32, 64, 128)), find_recipe("delphi").seq_len
+    tune(frame).write_recipe("sequences.yaml", base="delphi")
+    in_tokens = frame.assign(batch_size=length * frame["batch_size"]).rename(columns={"batch_size": "batch_size_tokens"})
+    tune(in_tokens).write_recipe("tokens.yaml", base="delphi")
+    one, other = (find_recipe(name).plan(budget_flops=1e19, hidden_dim=1024) for name in ("sequences.yaml", "tokens.yaml"))
+    assert one.hyperparameters.learning_rate == pytest.approx(other.hyperparameters.learning_rate, rel=1e-3)
+
+
+def test_runs_can_be_dropped_and_incomplete_ones_skipped():
+    frame = sweep().astype({"loss": object}).assign(run=[f"r{n}" for n in range(45)])
+    frame.loc[0, "loss"] = None
+    found = read_swept_runs(frame, drop=["r7"], skip_incomplete=True)
+    assert [each.run for each in found.excluded] == ["r0", "r7"]
+
+
 def test_columns_that_follow_from_the_sweep_are_no_kinds():
     """Steps and warm-up follow from tokens and batch size; a version only numbers the runs."""
     frame = sweep(batches=(32, 64, 128), noise=3e-4)
