@@ -28,10 +28,8 @@ from marin_scaling.fitting.tuning import (
 )
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted, wrapped
-from marin_scaling.recipe.base import Recipe, WidthRange
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.formulas import TransferRules
-from marin_scaling.recipe.grug_moe import GrugMoeRecipe
+from marin_scaling.recipe.formulas import RateLaw
 from marin_scaling.run.columns import spelled
 from marin_scaling.run.groups import GroupShift, choice_of, shifted_groups, shifts_of_best, values_named
 from marin_scaling.run.tuning_runs import HYPERPARAMETERS, SweptRuns, read_swept_runs, without_failed
@@ -221,7 +219,11 @@ class Tuning:
         path, found = Path(path), find_recipe(base)
         if path.exists():
             raise StorageError(f"{path} exists.", fix="Give another name, or delete it.")
-        constants = _rate_constants(self, found, base)
+        if not hasattr(found, "rate_constants"):
+            raise UsageError(
+                f"The recipe {base!r} has no constants for a law of the learning rate.", fix="Choose another base."
+            )
+        constants = found.rate_constants(_rate_law(self, seq_len=getattr(found, "seq_len", 1)))
         law = self.laws["learning_rate"]
         lines = [
             f"# {_formula(self.runs.size, law)}",
@@ -367,8 +369,8 @@ def _shift_of_optima(runs: SweptRuns, name: str, given: Sequence[str]) -> GroupS
     return shifts[0] if shifts else None
 
 
-def _rate_constants(tuning: Tuning, recipe: Recipe, base: str) -> dict[str, float]:
-    """Return the constants of a recipe with which it follows the law of the learning rate."""
+def _rate_law(tuning: Tuning, *, seq_len: int) -> RateLaw:
+    """Return the law of the learning rate in widths, tokens and sequences."""
     law = tuning.laws.get("learning_rate")
     if law is None or tuning.runs.size != "width":
         what = f"a law of {tuning.runs.size}" if law else "no law of a learning rate"
@@ -377,45 +379,33 @@ def _rate_constants(tuning: Tuning, recipe: Recipe, base: str) -> dict[str, floa
             fix="A recipe needs a law of the learning rate in widths: --size width",
         )
     exponents = {term: found[0] for term, found in law.exponents.items()}
-    changed = {"rate_width_exponent": -exponents["size"]}
-    if "batch_size" in exponents:
-        changed["rate_batch_exponent"] = exponents["batch_size"]
-    sequences = _sequences(tuning, seq_len=getattr(recipe, "seq_len", 1))
-    if isinstance(recipe, TransferRules) and isinstance(recipe, WidthRange):
-        point = {"size": recipe.narrowest, "tokens": recipe.tuned_tokens, "batch_size": recipe.tuned_batch_size * sequences}
-        changed["token_horizon_exponent"] = -exponents["tokens"]
-        return {"tuned_learning_rate": _rate_at(law, point), **changed}
-    if isinstance(recipe, GrugMoeRecipe):
-        of_adam = spelled(tuning.runs.column_mapping["learning_rate"]).startswith("adam")
-        one = _rate_at(law, {"size": 1.0, "tokens": 1.0, "batch_size": sequences / recipe.seq_len})
-        changed["rate_token_exponent"] = -exponents["tokens"]
-        return {"adam_rate_factor": one if of_adam else one / recipe.matrix_rate_ratio, **changed}
-    raise UsageError(f"The recipe {base!r} has no constants for a law of the learning rate.", fix="Choose another base.")
+    point = {term: math.exp(centre) for term, centre in zip(law.terms, law.centres.tolist(), strict=True)}
+    if "batch_size" in tuning.runs.frame:
+        point["batch_size"] = point.get("batch_size", float(tuning.runs.frame["batch_size"].iloc[0]))
+        point["batch_size"] /= _tokens_of_one(tuning, seq_len=seq_len)
+    return RateLaw(
+        rate=law.scale,
+        width=point["size"],
+        tokens=point["tokens"],
+        batch_size=point.get("batch_size"),
+        width_exponent=exponents["size"],
+        token_exponent=exponents["tokens"],
+        batch_exponent=exponents.get("batch_size"),
+        is_of_adam=spelled(tuning.runs.column_mapping["learning_rate"]).startswith("adam"),
+    )
 
 
-def _sequences(tuning: Tuning, *, seq_len: int) -> int:
+def _tokens_of_one(tuning: Tuning, *, seq_len: int) -> int:
     """Return what a sequence counts in the table's batch sizes: 1, or its tokens if the column's name says tokens."""
-    column = tuning.runs.column_mapping.get("batch_size", "")
+    column = tuning.runs.column_mapping["batch_size"]
     if "token" in spelled(column):
         return seq_len
-    if column and (largest := float(tuning.runs.frame["batch_size"].max())) > _MOST_SEQUENCES:
+    if (largest := float(tuning.runs.frame["batch_size"].max())) > _MOST_SEQUENCES:
         raise UsageError(
             f"Batch sizes up to {format_number(largest)} in column {quoted(column)!r}: sequences or tokens?",
             fix="Rename the column to batch_size_tokens, or to sequences with its values.",
         )
     return 1
-
-
-def _rate_at(law: TuningLaw, point: Mapping[str, float]) -> float:
-    return float(
-        math.exp(np.median(law.draws[:, 0]))
-        * math.exp(
-            sum(
-                law.exponents[term][0] * (math.log(point[term]) - centre)
-                for term, centre in zip(law.terms, law.centres.tolist(), strict=True)
-            )
-        )
-    )
 
 
 def _fails(found: Sequence[Transfer]) -> bool:

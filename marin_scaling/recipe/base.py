@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, Protocol
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.formulas import MARIN, Formula, Hyperparameters, TransferRules, constant
+from marin_scaling.recipe.formulas import MARIN, Formula, Hyperparameters, RateLaw, TransferRules, constant
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD, ModelShape, forward_flops_per_token, training_flops
 from marin_scaling.units import format_flops
 
@@ -292,6 +292,17 @@ class AdamHRecipe(TransferRules, WidthRange):
     min_learning_rate_ratio: float = constant(0.0, MARIN, zero=True, most=1)
     max_grad_norm: float = constant(0.1, MARIN)
     z_loss_weight: float = constant(1e-7, MARIN, zero=True)
+
+    def rate_constants(self, law: RateLaw) -> dict[str, float]:
+        """Return the constants with which the recipe follows a law of the matrices' learning rate."""
+        batch = self.rate_batch_exponent if law.batch_exponent is None else law.batch_exponent
+        at = {"width": self.narrowest, "tokens": self.tuned_tokens, "batch_size": self.tuned_batch_size}
+        return {
+            "tuned_learning_rate": law.at(**at, batch_exponent=batch),
+            "rate_width_exponent": -law.width_exponent,
+            "token_horizon_exponent": -law.token_exponent,
+            "rate_batch_exponent": batch,
+        }
 
     def _schedule(self) -> Schedule:
         return Schedule(

@@ -128,6 +128,32 @@ def rate_doubts(rates: Hyperparameters, *, cap: float) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RateLaw:
+    """Law of a learning rate: `rate` at a width, number of tokens and batch size (sequences), and the exponents of each.
+
+    `batch_exponent` is None if the batch size did not vary, and `batch_size` too if it is unknown. `is_of_adam` is True for
+    the rate of embeddings and norms instead of matrices.
+    """
+
+    rate: float
+    width: float
+    tokens: float
+    batch_size: float | None
+    width_exponent: float
+    token_exponent: float
+    batch_exponent: float | None
+    is_of_adam: bool = False
+
+    def at(self, *, width: float, tokens: float, batch_size: float, batch_exponent: float) -> float:
+        """Return the rate elsewhere; `batch_exponent` is that of a law without one."""
+        exponent = batch_exponent if self.batch_exponent is None else self.batch_exponent
+        batch = (batch_size / self.batch_size) ** exponent if self.batch_size else 1.0
+        return float(
+            self.rate * (width / self.width) ** self.width_exponent * (tokens / self.tokens) ** self.token_exponent * batch
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TransferRules:
     """Constants of the rules: batch and tokens at which they were tuned, the values there, and the caps."""
 

@@ -26,7 +26,7 @@ from marin_scaling.recipe.base import (
     sensible_widths,
     steps_for_budget,
 )
-from marin_scaling.recipe.formulas import MOE_COUNTING, Formula, Hyperparameters, constant, rate_doubts
+from marin_scaling.recipe.formulas import MOE_COUNTING, Formula, Hyperparameters, RateLaw, constant, rate_doubts
 from marin_scaling.recipe.model_shape import MoeShape
 
 _MOE = "Marin, experiments/grug/moe/heuristic.py"
@@ -179,6 +179,17 @@ class GrugMoeRecipe(MarinWidths):
             beta2=min(max(self.tuned_beta2 ** (batch_tokens / self.tuned_batch_tokens), self.min_beta2), self.max_beta2),
             epsilon=self.epsilon_factor * math.sqrt(tokens / batch_tokens),
         )
+
+    def rate_constants(self, law: RateLaw) -> dict[str, float]:
+        """Return the constants with which the recipe follows a law of the matrices' learning rate, or of Adam's."""
+        batch = self.rate_batch_exponent if law.batch_exponent is None else law.batch_exponent
+        one = law.at(width=1, tokens=1, batch_size=1 / self.seq_len, batch_exponent=batch)
+        return {
+            "adam_rate_factor": one if law.is_of_adam else one / self.matrix_rate_ratio,
+            "rate_width_exponent": -law.width_exponent,
+            "rate_token_exponent": -law.token_exponent,
+            "rate_batch_exponent": batch,
+        }
 
     def _batch(self, tokens: float) -> int:
         """Return the smallest power of two that needs at most the wanted number of steps, but not below the smallest batch."""
