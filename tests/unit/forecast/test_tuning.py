@@ -345,6 +345,16 @@ def test_a_written_recipe_follows_the_law(tmp_path, monkeypatch, base):
         found.write_recipe("tuned.yaml", base=base)
 
 
+def test_a_sweep_in_one_batch_size_takes_the_recipe_s_rule_for_others(tmp_path, monkeypatch):
+    """Delphi's rates grow with the root of the batch size."""
+    monkeypatch.chdir(tmp_path)
+    tune(sweep(batches=(256,))).write_recipe("tuned.yaml", base="delphi")
+    recipe = find_recipe("tuned.yaml")
+    plan = recipe.plan(budget_flops=1e19, hidden_dim=1024)
+    wanted = best_rate(1024, plan.planned_tokens, plan.batch_size)
+    assert plan.hyperparameters.learning_rate == pytest.approx(wanted, rel=0.02)
+
+
 def test_a_recipe_needs_a_law_of_widths(tmp_path):
     frame = sweep().rename(columns={"width": "params"})
     with pytest.raises(UsageError):

@@ -1,19 +1,10 @@
 """A ladder's sweep: which runs it has, what tells them apart, and what cannot be swept."""
 
 import pytest
+from tiny_ladder import LADDER
 
 from marin_scaling.errors import UsageError
 from marin_scaling.run.plan import LoadedLadder, load_ladder
-
-LADDER = """\
-name: tiny
-recipe: quickstart
-rungs:
-  - {budget_flops: 1e10, hidden_dims: [8, 12]}
-  - {budget_flops: 2e10, hidden_dims: [8, 12]}
-target: {budget_flops: 1e11}
-evaluation: {windows: 64}
-"""
 
 
 @pytest.fixture
