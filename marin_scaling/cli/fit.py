@@ -335,6 +335,7 @@ def speedup_tables(
     column: list[str] = COLUMN,
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
+    drop: list[str] = DROP,
     allow: list[str] = ALLOW,
     skip_incomplete: bool = SKIP,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
@@ -354,7 +355,7 @@ def speedup_tables(
     from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops
 
-    choices = reading_choices(column, unit, where, [], [], allow, skip_incomplete)
+    choices = reading_choices(column, unit, where, [], drop, allow, skip_incomplete)
     named = [_named_table(text) for text in tables]
     read = [read_run_table(path, **choices) for _, path in named]
     if len(read) == 2 and at is None and not any(name for name, _ in named) and count_by_one_convention(*read):

@@ -35,6 +35,7 @@ from marin_scaling.forecast.speedup_conventions import (
 )
 from marin_scaling.laws import FrontierLaw, frontier_loss
 from marin_scaling.printable import wrapped
+from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.groups import count_ratio
 from marin_scaling.run.table import BUDGET_SPAN
@@ -81,8 +82,12 @@ def count_by_one_convention(*tables: RunTable) -> bool:
 
 
 def counted_alike(baseline: RunTable, variant: RunTable, *, allowed: bool) -> tuple[str, ...]:
-    """Return a warning if the tables count FLOPs apart at equal size; `RunTableError` if by one factor at all sizes."""
-    if texts_of(baseline, "flops_convention") and texts_of(variant, "flops_convention"):
+    """Return a warning if the tables count FLOPs apart at equal size.
+
+    `RunTableError` if by one factor at all sizes, or if one table alone names its convention.
+    """
+    kinds = [texts_of(table, "flops_convention") for table in (baseline, variant)]
+    if all(kinds):
         return ()  # equal, as checked by `_require_one`
     found = count_ratio(baseline.frame, variant.frame)
     if found is None:
@@ -92,11 +97,15 @@ def counted_alike(baseline: RunTable, variant: RunTable, *, allowed: bool) -> tu
         f"FLOPs / (6 x params x tokens) in {variant.source} are {factor:g} times those in {baseline.source} at equal size: "
         "counted by another convention?"
     )
-    if is_one and not allowed:
+    if (is_one or any(kinds)) and not allowed:
+        named = next((name for kind in kinds for name in kind), "")
         raise RunTableError(
             message,
-            why="A factor of 1.33 is 8 N D against 6 N D (recomputed activations).",
-            fix="Count both alike, or compare them as they are: --allow flop-count",
+            why=f"One of them counts by {named}, and the other does not say."
+            if named
+            else "A factor of 1.33 is 8 N D against 6 N D (recomputed activations).",
+            fix="Count both alike, or name how each counts in a column flops_convention "
+            f"({WITH_LM_HEAD}, {WITHOUT_LM_HEAD}); as they are: --allow flop-count",
         )
     return (message,)
 

@@ -196,7 +196,8 @@ def chain_of_tables(
     if in_flops is None and in_time is None:
         raise RunTableError(
             (f"model FLOPs: {flops_note}", f"wall-clock time: {time_note}"),
-            fix="Give every table a column tokens_per_second or mfu, or count FLOPs alike; as they are: --allow flop-count",
+            fix="Give every table a column tokens_per_second or mfu, or count FLOPs alike"
+            + ("." if _DIFFERENT in flops_note else "; as they are: --allow flop-count"),
         )
     families = {"model_flops": _family(in_flops), "wall_clock": _family(in_time)}
     names = [name for name, _ in tables]
@@ -448,6 +449,9 @@ def _common_budget(
     return common[-1]
 
 
+_DIFFERENT = "FLOPs are counted by different conventions"
+
+
 def _costs_in_flops(reached: Sequence[_Reached], *, allowed: bool) -> tuple[Sequence[Cost] | None, str, tuple[str, ...]]:
     """Return the costs in FLOPs by one convention or None, how they are counted or why not, and warnings."""
     conventions = [next(iter(texts_of(each.recipe.table, "flops_convention")), "") for each in reached]
@@ -458,13 +462,15 @@ def _costs_in_flops(reached: Sequence[_Reached], *, allowed: bool) -> tuple[Sequ
         held = ", ".join(
             f"{each.recipe.name} by {kind or 'an unnamed one'}" for each, kind in zip(reached, conventions, strict=True)
         )
-        return None, f"not given, because FLOPs are counted by different conventions: {held}", ()
+        return None, f"not given, because {_DIFFERENT}: {held}", ()
     try:
         pairs = itertools.pairwise(reached)
         warnings = [said for a, b in pairs for said in counted_alike(a.recipe.table, b.recipe.table, allowed=allowed)]
     except RunTableError as error:
         return None, f"not given: {error.lines[0]}", ()
-    return [(each.log_flops, each.draws) for each in reached], next(iter(named), ""), tuple(warnings)
+    unnamed = [each.recipe.name for each, kind in zip(reached, conventions, strict=True) if not kind] if named else []
+    counted = f"{next(iter(named), '')}{f', which {joined(unnamed)} does not name' if unnamed else ''}"
+    return [(each.log_flops, each.draws) for each in reached], counted, tuple(warnings)
 
 
 def _with_heads(reached: Sequence[_Reached], conventions: Sequence[str]) -> tuple[Sequence[Cost] | None, str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.errors import FitRefused
+from marin_scaling.errors import FitRefused, RunTableError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws, FrontierOfBudgets, fit_frontiers, resample
 from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl, noise_variance
@@ -58,6 +58,11 @@ def measure(frame: pd.DataFrame) -> list[MeasuredLoss]:
     [(3.2, 0.5, 1)]
     """
     if "mfu" in frame and frame["mfu"].max() > 1:
+        if (least := float(frame["mfu"].min())) <= 1:
+            raise RunTableError(
+                f"MFU of {least:g} and {frame['mfu'].max():g} in one table: a share or percent?",
+                fix="Write all as shares or all in percent.",
+            )
         frame = frame.assign(mfu=frame["mfu"] / 100)
     return [_measure_budget(runs) for _, runs in frame.groupby("budget_flops")]
 

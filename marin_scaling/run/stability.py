@@ -29,6 +29,8 @@ class Stability:
     steps: Sequence[float] = field(default=(), repr=False)
     norms: Sequence[float] = field(default=(), repr=False)
     """Norm of all gradients before clipping, at `steps`."""
+    broken: Sequence[float] = field(default=(), repr=False)
+    """Steps at which the logged norm was no finite number."""
     entropies: Sequence[float] = ()
     """Router entropy in nats of each layer, or their mean alone."""
     experts: int | None = None
@@ -41,7 +43,7 @@ class Stability:
     @property
     def is_empty(self) -> bool:
         """Return True if nothing was logged."""
-        return not self.norms and not self.entropies and not self.shares and self.dropped is None
+        return not self.norms and not self.broken and not self.entropies and not self.shares and self.dropped is None
 
 
 def stability_of_rows(rows: Sequence[HistoryRow]) -> Stability:
@@ -116,8 +118,16 @@ _LEAST_OF_EVEN = 0.1  # share of an even load, which balancing by quantiles give
 
 
 def stability_findings(found: Stability) -> list[str]:
-    """Return a sentence for each fault: sustained spikes, a collapsed router, dropped tokens, idle experts."""
-    return [*_spike_findings(found), *_entropy_findings(found), *_dropped_findings(found), *router_faults(found.shares)]
+    """Return a sentence for each fault: broken norms, sustained spikes, a collapsed router, dropped tokens, idle experts."""
+    of_norms = [*_broken_findings(found), *_spike_findings(found)]
+    return [*of_norms, *_entropy_findings(found), *_dropped_findings(found), *router_faults(found.shares)]
+
+
+def _broken_findings(found: Stability) -> list[str]:
+    if not found.broken:
+        return []
+    count = len(found.broken) + len(found.norms)
+    return [f"{len(found.broken)} of {count} logged gradient norms are not finite, the first at step {found.broken[0]:g}"]
 
 
 def _spike_findings(found: Stability) -> list[str]:
@@ -277,13 +287,14 @@ def stability_of_log(run: TrackedRun) -> Stability:
     tokens are taken only from keys that name a share.
     """
     named = {spelled(key): value for key, value in run.metrics.items()}
-    norms = _norms_of(run)
+    norms, broken = _norms_of(run)
     shares = _shares_of(named)
     entropies = _entropies_of(named)
     routed = [run.last_steps[key] for key in run.metrics if _is_of_routing(spelled(key)) and key in run.last_steps]
     return Stability(
         steps=[step for step, _ in norms],
         norms=[norm for _, norm in norms],
+        broken=broken,
         entropies=entropies,
         experts=len(shares[0]) if shares else _experts_of(run.config),
         shares=shares,
@@ -301,20 +312,30 @@ def without_norms(run: TrackedRun) -> list[tuple[float, Mapping[str, Any]]]:
     return [(step, rest) for rest, step, values in rows if rest.keys() - {"_step"} or not values or run.kind == "csv"]
 
 
-def _norms_of(run: TrackedRun) -> list[tuple[float, float]]:
-    """Return finite norms by step, of the preferred key; where the run went back to an earlier step, the later ones count."""
+def _norms_of(run: TrackedRun) -> tuple[list[tuple[float, float]], list[float]]:
+    """Return finite norms by step, of the preferred key, and the steps of norms that are not finite.
+
+    Where the run went back to an earlier step, the later ones count.
+    """
     names = {spelled(key) for _, values in run.history for key in values} | {spelled(key) for key in run.metrics}
     name = next((each for each in _NORM_NAMES if each in names), None)
     rows = run.history or [(max(run.last_steps.values(), default=0.0), run.metrics)]
     found = list[tuple[float, float]]()
     for step, values in rows:
-        numbers = [number_in(value) for key, value in values.items() if spelled(key) == name]
-        for number in numbers:
-            if number is not None and 0 <= number < math.inf:
-                while found and found[-1][0] >= step:
-                    found.pop()
-                found.append((step, number))
-    return found
+        for number in (
+            _number(value) for key, value in values.items() if spelled(key) == name and not _is_absent(value, run.kind)
+        ):
+            while found and found[-1][0] >= step:
+                found.pop()
+            found.append((step, number))
+    is_sound = [0 <= norm < math.inf for _, norm in found]
+    broken = [step for (step, _), sound in zip(found, is_sound, strict=True) if not sound]
+    return [each for each, sound in zip(found, is_sound, strict=True) if sound], broken
+
+
+def _is_absent(value: Any, kind: str) -> bool:
+    """Return True for an empty cell, which a table gives as NaN; elsewhere NaN is what was logged."""
+    return value is None or not str(value).strip() or (kind == "csv" and isinstance(value, float) and math.isnan(value))
 
 
 def _is_of_routing(name: str) -> bool:

@@ -245,3 +245,25 @@ def test_lines_fit_a_terminal_of_80_columns() -> None:
     )
     assert max(map(len, stability_lines(found))) <= 80
     assert len(stability_lines(found)) == 8
+
+
+@pytest.mark.parametrize("written", ["NaN", '"NaN"', "Infinity"])
+def test_norms_that_are_not_finite_are_counted_from_their_first_step(written: str, tmp_path: Path) -> None:
+    """A log that ends in them has no last norm to show, and says so."""
+    lines = [json.dumps({"step": step, "train/loss": 2.0, "grad_norm": 0.5}) for step in range(40)]
+    lines += [f'{{"step": {step}, "train/loss": 2.0, "grad_norm": {written}}}' for step in range(40, 50)]
+    (tmp_path / "run.jsonl").write_text("\n".join(lines) + "\n")
+    (run,) = read_tracked_runs(str(tmp_path / "run.jsonl"), curves=GRADIENT_NORM_KEYS)
+    found = stability_of_log(run)
+    assert (len(found.norms), len(found.broken), found.broken[0]) == (40, 10, 40)
+    (finding,) = stability_findings(found)
+    assert "10 of 50" in finding
+
+
+def test_an_empty_cell_of_a_table_is_no_broken_norm(tmp_path: Path) -> None:
+    """Norms are logged at fewer steps than losses."""
+    rows = [f"{step},2.0,{0.5 if step % 10 == 0 else ''}" for step in range(100)]
+    (tmp_path / "run.csv").write_text("\n".join(["step,train/loss,grad_norm", *rows]) + "\n")
+    (run,) = read_tracked_runs(str(tmp_path / "run.csv"), curves=GRADIENT_NORM_KEYS)
+    found = stability_of_log(run)
+    assert (len(found.norms), len(found.broken)) == (10, 0)
