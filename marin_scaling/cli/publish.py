@@ -87,7 +87,7 @@ def validate(
     place: Path = _PLACE,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check experiments: format, references and links.
+    """Check experiments and speedup chains: format, references and links.
 
     Missing references and contradictions with records are errors; possible mistakes are warnings. A web address with
     credentials is malformed. No address is loaded. Exit status 1 if an experiment has an error or is malformed.
@@ -100,6 +100,7 @@ def validate(
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
     from marin_scaling.limits import EXPERIMENTS_NAMED
+    from marin_scaling.publish.chain_page import read_chains
     from marin_scaling.units import counted
     from marin_scaling.untrusted_files import is_present, require_regular_tree
 
@@ -116,7 +117,7 @@ def validate(
     experiments = {each.experiment.name: each.experiment for each in found if each.experiment}
     others = [each.experiment for each in beside if each.experiment and each.experiment.name not in experiments]
     findings = all_findings(list(experiments.values()), root=root, beside=others)
-    malformed = {each.place: each.refusal for each in found if each.experiment is None}
+    malformed = {each.place: each.refusal for each in found if each.experiment is None} | dict(read_chains(root)[1])
     severities = [finding.severity for each in findings.values() for finding in each]
     if as_json:
         documents = {name: [vars(finding) for finding in each] for name, each in findings.items()}

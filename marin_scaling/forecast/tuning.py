@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from marin_scaling import __version__
-from marin_scaling.errors import Finding, RunTableError, StorageError, UsageError, warning
+from marin_scaling.errors import Finding, StorageError, UsageError, warning
 from marin_scaling.files import replace_file
 from marin_scaling.fitting.tuning import (
     LEAST_CELLS,
@@ -31,8 +31,17 @@ from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.formulas import RateLaw
 from marin_scaling.run.columns import spelled
-from marin_scaling.run.groups import GroupShift, choice_of, shifted_groups, shifts_of_best, values_named
-from marin_scaling.run.tuning_runs import HYPERPARAMETERS, SweptRuns, read_swept_runs, without_failed
+from marin_scaling.run.groups import GroupShift, shifted_groups
+from marin_scaling.run.tuning_runs import (
+    HYPERPARAMETERS,
+    SweptRuns,
+    other_settings,
+    read_swept_runs,
+    refuse_kinds,
+    require_equal_losses,
+    texts_by_cell,
+    without_failed,
+)
 from marin_scaling.units import counted, format_count, format_number
 
 if TYPE_CHECKING:
@@ -255,6 +264,7 @@ class Tuning:
             "laws": {name: _law_document(self.runs.size, law) for name, law in self.laws.items()},
             "transfer": {name: _transfer_document(found) for name, found in self.transfers.items() if found},
             "targets": [_target_document(each) for each in targets],
+            "warnings": texts_by_cell(self.runs),
             "status": self._status(targets).value,
             "seed": self.seed,
             "tool": f"marin-scaling {__version__}",
@@ -269,9 +279,12 @@ class Tuning:
                 for name, law in self.laws.items()
             ),
             *(_target_text(each) for each in targets),
-            wrapped(f"status: {self._status(targets).value}"),
+            "\n".join(wrapped(line) for line in [*self._warnings(), f"status: {self._status(targets).value}"]),
         ]
         return "\n\n".join(parts)
+
+    def _warnings(self) -> list[str]:
+        return [f"warning: {each}" for each in texts_by_cell(self.runs)]
 
     def __repr__(self) -> str:
         return self.text()
@@ -316,38 +329,12 @@ def tune(
 
 def _require_one_kind(runs: SweptRuns) -> None:
     """Raise `RunTableError` if another column than the hyperparameters sets runs apart, by their losses or their optima."""
-    frame, (first, *others) = runs.frame, runs.hyperparameters
-    given = ["size", "tokens", *others]
-    columns = runs.others[[name for name in runs.others.columns if not _goes_with(runs, str(name))]]
-    coordinates = [np.log(frame[name].to_numpy(dtype=np.float64)) for name in given]
-    cells = frame.groupby(given).ngroup().to_numpy().astype(np.int64)
-    shifts = shifts_of_best(frame["loss"], columns, cells=cells, coordinates=coordinates)
-    if shifts:
-        found = f"the best loss of {quoted(shifts[0].high)!r} lies {math.expm1(shifts[0].shift):.1%} above that of"
-        _refuse_kinds(runs, shifts[0], found)
-    for name in map(str, columns.columns):
-        if (shift := _shift_of_optima(runs, name, given)) is not None:
-            _refuse_kinds(
-                runs, shift, f"the best {first} of {quoted(shift.high)!r} is {math.exp(shift.shift):.2g} times that of"
-            )
-
-
-def _refuse_kinds(runs: SweptRuns, shift: GroupShift, found: str) -> NoReturn:
-    raise RunTableError(
-        f"{runs.source}: column {quoted(shift.column)!r} sets kinds of runs apart: {found} {quoted(shift.low)!r} at equal size "
-        f"and tokens ({values_named(shift)}).",
-        why="An optimum needs runs that differ only in what was swept.",
-        fix=f"Tune one kind: {choice_of(shift)}",
-    )
-
-
-def _goes_with(runs: SweptRuns, name: str) -> bool:
-    """Return True if a column follows from the swept values in each cell, and they from it: another name for them."""
-    frame = runs.frame.assign(_other=runs.others[name].astype(str))
-    keys = ["size", "tokens", *runs.hyperparameters]
-    pairs = len(frame[[*keys, "_other"]].drop_duplicates())
-    without_first = ["size", "tokens", *runs.hyperparameters[1:]]
-    return pairs == len(frame[keys].drop_duplicates()) == len(frame[[*without_first, "_other"]].drop_duplicates())
+    require_equal_losses(runs)
+    first, *others = runs.hyperparameters
+    for name in other_settings(runs):
+        if (shift := _shift_of_optima(runs, name, ["size", "tokens", *others])) is not None:
+            ratio = f"{math.exp(shift.shift):.2g}"
+            refuse_kinds(runs, shift, f"the best {first} of {quoted(shift.high)!r} is {ratio} times that of")
 
 
 def _shift_of_optima(runs: SweptRuns, name: str, given: Sequence[str]) -> GroupShift | None:

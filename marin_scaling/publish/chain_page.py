@@ -110,16 +110,22 @@ class ChainPages:
 def chain_pages(root: Path) -> ChainPages:
     """Return a page with figures for each chain of a repository, below the generated pages."""
     files: dict[str, bytes] = {}
-    links, malformed = [], []
+    chains, malformed = read_chains(root)
+    for chain in chains:
+        files |= chain_page(chain, root=root)
+    links = [link(chain.title, f"{CHAINS_DIR}/{page_name(chain.name)}.md") for chain in chains]
+    return ChainPages(files=files, links=links, malformed=malformed)
+
+
+def read_chains(root: Path) -> tuple[list[ChainFile], list[tuple[str, str]]]:
+    """Return the chains of a repository, and its malformed chain files with the reasons."""
+    chains, malformed = list[ChainFile](), list[tuple[str, str]]()
     for path in sorted((root / EXPERIMENTS_DIR / CHAINS_DIR).glob(f"*/{CHAIN_NAME}")):
         try:
-            chain = read_chain(path)
+            chains.append(read_chain(path))
         except MarinScalingError as error:
             malformed.append((str(path), error.what))
-            continue
-        files |= chain_page(chain, root=root)
-        links.append(link(chain.title, f"{CHAINS_DIR}/{page_name(chain.name)}.md"))
-    return ChainPages(files=files, links=links, malformed=malformed)
+    return chains, malformed
 
 
 def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:

@@ -39,6 +39,8 @@ class Stability:
     """Step of the latest routing."""
     dropped: float | None = None
     """Share of the routed tokens that no expert computed."""
+    most_dropped: float | None = None
+    """That share of the worst layer, where it is logged by layer."""
 
     @property
     def is_empty(self) -> bool:
@@ -158,9 +160,11 @@ def entropy_share(found: Stability) -> float | None:
 
 
 def _dropped_findings(found: Stability) -> list[str]:
-    if found.dropped is None or found.dropped <= MOST_DROPPED:
+    worst = max(found.dropped or 0.0, found.most_dropped or 0.0)
+    if worst <= MOST_DROPPED:
         return []
-    return [f"{found.dropped:.2%} of the routed tokens are dropped, more than {MOST_DROPPED:.0%}"]
+    where = " in the worst layer" if worst > (found.dropped or 0.0) else ""
+    return [f"{worst:.2%} of the routed tokens are dropped{where}, more than {MOST_DROPPED:.0%}"]
 
 
 def router_faults(shares: Shares) -> list[str]:
@@ -241,6 +245,7 @@ def stability_document(found: Stability | None) -> dict[str, Any] | None:
         "experts": found.experts,
         "routed_at_step": found.routed_at,
         "dropped_share": found.dropped,
+        "dropped_share_of_worst_layer": found.most_dropped,
         "least_load": None if least is None else dict(zip(("even_shares", "layer", "expert"), least, strict=True)),
         "most_load": None if most is None else dict(zip(("even_shares", "layer", "expert"), most, strict=True)),
         "expert_shares": [list(each) for each in found.shares],
@@ -290,6 +295,7 @@ def stability_of_log(run: TrackedRun) -> Stability:
     norms, broken = _norms_of(run)
     shares = _shares_of(named)
     entropies = _entropies_of(named)
+    whole, by_layer = _dropped_of(named)
     routed = [run.last_steps[key] for key in run.metrics if _is_of_routing(spelled(key)) and key in run.last_steps]
     return Stability(
         steps=[step for step, _ in norms],
@@ -299,7 +305,8 @@ def stability_of_log(run: TrackedRun) -> Stability:
         experts=len(shares[0]) if shares else _experts_of(run.config),
         shares=shares,
         routed_at=max(routed, default=None),
-        dropped=_dropped_of(named),
+        dropped=float(np.mean(whole or by_layer)) if whole or by_layer else None,
+        most_dropped=max(by_layer, default=None),
     )
 
 
@@ -359,8 +366,8 @@ def _entropies_of(named: Mapping[str, Any]) -> list[float]:
     return [by_layer[layer] for layer in sorted(by_layer)] or rest[:1]
 
 
-def _dropped_of(named: Mapping[str, Any]) -> float | None:
-    """Return the dropped share, or the mean over layers; None if no key names a share."""
+def _dropped_of(named: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """Return the dropped share of all layers, if a key names it, and that of each layer, as far as keys name shares."""
     whole, by_layer = list[float](), list[float]()
     for name, value in named.items():
         found, number = _DROPPED.search(name), number_in(value)
@@ -369,7 +376,7 @@ def _dropped_of(named: Mapping[str, Any]) -> float | None:
         share = number / 100 if found[1] in ("percent", "pct") else number
         if 0 <= share <= 1:
             (by_layer if _LAYER.search(name) else whole).append(share)
-    return float(np.mean(whole[:1] or by_layer)) if whole or by_layer else None
+    return whole[:1], by_layer
 
 
 def _shares_of(named: Mapping[str, Any]) -> list[list[float]]:

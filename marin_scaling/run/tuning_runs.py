@@ -10,15 +10,16 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, excluded_by_status
-from marin_scaling.run.cells import NEARNESS
+from marin_scaling.run.cells import NEARNESS, numbers_in
 from marin_scaling.run.columns import COLUMNS, map_columns, spelled, unit_of_name
+from marin_scaling.run.groups import GroupShift, choice_of, shifts_of_best, values_named
 from marin_scaling.run.numbers import BadCells, number_in, read_numbers
 from marin_scaling.run.store import StoredRun, read_runs
 from marin_scaling.run.table import column_texts, elsewhere, one_meaning, read_cells, swept_columns
@@ -56,6 +57,7 @@ _FALSE = {"0", "0.0", "false", "no"}
 _FIX = "Fix the cells."
 _WHY = "A law of an optimum needs a number of each run; nothing is dropped silently."
 _LEAST_TOKENS = 1e4
+_MOST_TEXTS = 9
 _TWIN_EXCESS = 0.02
 """Excess of the loss over that of a run of the same settings from which on a run failed; seeds differ by less."""
 
@@ -235,6 +237,60 @@ def _require_tokens(raw: RawTable, mapping: Mapping[str, str], frame: pd.DataFra
             f"{raw.name}: column {quoted(mapping['tokens'])!r} holds {format_number(low)} to {format_number(high)}, no tokens.",
             fix="Name the column of tokens: --column tokens=NAME",
         )
+
+
+def other_settings(runs: SweptRuns) -> list[str]:
+    """Return the table's further columns, without other names of the swept values: they follow from these, and these from them."""
+    keys, without_first = (["size", "tokens", *runs.hyperparameters[start:]] for start in (0, 1))
+
+    def is_another_name(name: str) -> bool:
+        frame = runs.frame.assign(_other=runs.others[name].astype(str))
+        pairs = len(frame[[*keys, "_other"]].drop_duplicates())
+        return pairs == len(frame[keys].drop_duplicates()) == len(frame[[*without_first, "_other"]].drop_duplicates())
+
+    return [str(name) for name in runs.others.columns if not is_another_name(str(name))]
+
+
+def require_equal_losses(runs: SweptRuns) -> None:
+    """Raise `RunTableError` if the best losses of a column's values differ at equal size, tokens and other hyperparameters."""
+    given = ["size", "tokens", *runs.hyperparameters[1:]]
+    coordinates = [np.log(runs.frame[name].to_numpy(dtype=np.float64)) for name in given]
+    cells = runs.frame.groupby(given).ngroup().to_numpy().astype(np.int64)
+    shifts = shifts_of_best(runs.frame["loss"], runs.others[other_settings(runs)], cells=cells, coordinates=coordinates)
+    if shifts:
+        found = f"the best loss of {quoted(shifts[0].high)!r} lies {math.expm1(shifts[0].shift):.1%} above that of"
+        refuse_kinds(runs, shifts[0], found)
+
+
+def refuse_kinds(runs: SweptRuns, shift: GroupShift, found: str) -> NoReturn:
+    """Raise `RunTableError` about a column whose values differ."""
+    raise RunTableError(
+        f"{runs.source}: column {quoted(shift.column)!r} sets kinds of runs apart: {found} {quoted(shift.low)!r} at equal size "
+        f"and tokens ({values_named(shift)}).",
+        why="An optimum needs runs that differ only in what was swept.",
+        fix=f"Tune one kind: {choice_of(shift)}",
+    )
+
+
+def texts_by_cell(runs: SweptRuns) -> list[str]:
+    """Return warnings of columns of texts that are equal within cells and not between them, and do not only name sizes.
+
+    Such a column may hold kinds of runs, whose difference cannot be told from that of their sizes.
+    """
+    found = list[str]()
+    cells = [runs.frame["size"], runs.frame["tokens"]]
+    for name in runs.others.columns:
+        values = runs.others[name].astype(str)
+        is_of_size = int(values.groupby(runs.frame["size"]).nunique().max()) == 1
+        most = runs.frame["size"].nunique() if is_of_size else runs.frame.groupby(["size", "tokens"]).ngroups
+        is_equal_in_cells = int(values.groupby(cells).nunique().max()) == 1
+        if is_equal_in_cells and 1 < values.nunique() < min(most, _MOST_TEXTS) and numbers_in(sorted(set(values))) is None:
+            named = joined(sorted(set(values)), most=4)
+            choice = shlex.quote(quoted(f"{name}={values.mode()[0]}"))
+            found.append(
+                f"column {quoted(str(name))!r} changes from cell to cell ({named}): one kind is chosen by --where {choice}"
+            )
+    return found
 
 
 def without_failed(runs: SweptRuns) -> SweptRuns:

@@ -201,6 +201,15 @@ def test_kinds_that_differ_only_in_their_optima_are_refused():
     assert found.value == pytest.approx(of_muon(512, 4e9, 64), rel=0.05)
 
 
+def test_texts_that_change_from_cell_to_cell_are_named_and_names_of_sizes_are_not():
+    """A schedule of the widest runs alone cannot be told from their width."""
+    frame = sweep()
+    kinds = frame.assign(schedule=np.where(frame["width"] == 1024, "wsd", "cosine"))
+    (warning,) = tune(kinds).document()["warnings"]
+    assert "schedule" in warning
+    assert tune(frame.assign(model="m" + frame["width"].astype(str))).document()["warnings"] == []
+
+
 def test_another_name_for_the_swept_values_is_no_kind():
     """A multiplier beside the learning rate says the same."""
     frame = sweep(noise=3e-4)

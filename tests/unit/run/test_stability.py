@@ -267,3 +267,13 @@ def test_an_empty_cell_of_a_table_is_no_broken_norm(tmp_path: Path) -> None:
     (run,) = read_tracked_runs(str(tmp_path / "run.csv"), curves=GRADIENT_NORM_KEYS)
     found = stability_of_log(run)
     assert (len(found.norms), len(found.broken)) == (10, 0)
+
+
+def test_a_layer_that_drops_many_tokens_is_named_though_their_mean_is_small(tmp_path: Path) -> None:
+    """Forty percent of one layer, three permille of all."""
+    values = {"moe/drop_fraction": 0.003, "moe/layer0/drop_fraction": 0.0, "moe/layer1/drop_fraction": 0.4}
+    (run,) = read_tracked_runs(log_of(values, tmp_path / "run.jsonl", kind="jsonl"), curves=GRADIENT_NORM_KEYS)
+    found = stability_of_log(run)
+    assert (found.dropped, found.most_dropped) == (0.003, 0.4)
+    (finding,) = stability_findings(found)
+    assert "40.00%" in finding
