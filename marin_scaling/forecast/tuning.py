@@ -73,6 +73,7 @@ class TuningStatus(Enum):
     COSTLY = "Use with care: the target's hyperparameters are expected to cost more than 0.3 % of its loss."
     FAR_BEYOND = "Use with care: the target lies more than ten times beyond the swept sizes, tokens or batch sizes."
     NOT_DETERMINED = "Use with care: the runs do not determine every exponent; what they leave open follows from usual values."
+    MAY_MIX = "Use with care: a column of texts changes from cell to cell, so that the law may mix kinds of runs."
     NOT_CHECKED = "Use with care: too few cells to leave out the largest and predict it from the others."
     NO_LOSSES = "Use with care: a table of optima has no losses, so the cost of a wrong prediction is unknown."
     USABLE = (
@@ -144,6 +145,7 @@ class Tuning:
             TuningStatus.COSTLY: any((each.cost or 0.0) > _TOO_COSTLY for each in targets),
             TuningStatus.FAR_BEYOND: any(each.is_far for each in targets),
             TuningStatus.NOT_DETERMINED: any(law.from_prior for law in self.laws.values()),
+            TuningStatus.MAY_MIX: bool(texts_by_cell(self.runs)),
             TuningStatus.NOT_CHECKED: not all(self.transfers.values()),
             TuningStatus.NO_LOSSES: not self.runs.metric,
             TuningStatus.USABLE: True,

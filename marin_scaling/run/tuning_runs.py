@@ -240,7 +240,7 @@ def _require_tokens(raw: RawTable, mapping: Mapping[str, str], frame: pd.DataFra
 
 
 def other_settings(runs: SweptRuns) -> list[str]:
-    """Return the table's further columns, without other names of the swept values: they follow from these, and these from them."""
+    """Return the table's further columns, without other names of the swept values, such as multipliers of a rate."""
     keys, without_first = (["size", "tokens", *runs.hyperparameters[start:]] for start in (0, 1))
 
     def is_another_name(name: str) -> bool:

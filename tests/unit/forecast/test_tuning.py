@@ -205,8 +205,10 @@ def test_texts_that_change_from_cell_to_cell_are_named_and_names_of_sizes_are_no
     """A schedule of the widest runs alone cannot be told from their width."""
     frame = sweep()
     kinds = frame.assign(schedule=np.where(frame["width"] == 1024, "wsd", "cosine"))
-    (warning,) = tune(kinds).document()["warnings"]
+    found = tune(kinds)
+    (warning,) = found.document()["warnings"]
     assert "schedule" in warning
+    assert found.status is not TuningStatus.USABLE
     assert tune(frame.assign(model="m" + frame["width"].astype(str))).document()["warnings"] == []
 
 
