@@ -40,7 +40,7 @@ class Stability:
     dropped: float | None = None
     """Share of the routed tokens that no expert computed."""
     most_dropped: float | None = None
-    """That share of the worst layer, where it is logged by layer."""
+    """Dropped share of the worst layer, where it is logged by layer."""
 
     @property
     def is_empty(self) -> bool:
