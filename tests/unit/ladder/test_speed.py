@@ -11,7 +11,7 @@ from run_factory import record_of, rung_spec
 
 from marin_scaling.accelerators import ACCELERATORS
 from marin_scaling.ladder.config import LadderFile
-from marin_scaling.ladder.plan import Ladder, ladder_document, ladder_table, plan_ladder, time_left
+from marin_scaling.ladder.plan import Ladder, Rung, ladder_document, ladder_table, plan_ladder, time_left
 from marin_scaling.ladder.speed import RecordedRun, overlap, speed_of
 from marin_scaling.run.plan import load_ladder
 from marin_scaling.run.store import History, add_run
@@ -45,7 +45,7 @@ def recorded_as(ladder: Ladder, *positions: int, **changes: Any) -> list[Recorde
     for number, position in enumerate(positions):
         plan, seed = ladder.rungs[position].plan, ladder.rungs[position].seed
         named = {
-            "rung": (plan.rung_name, seed, plan.flops),
+            "rung": Rung(plan=plan, seed=seed).key,
             "active_params": plan.shape.params_active,
             "ended": 15.0 * (1 + number),
         }
