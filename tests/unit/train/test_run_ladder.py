@@ -102,7 +102,9 @@ def test_runs_that_failed_for_one_reason_have_it_said_once(workplace: Workplace,
             pool=lambda specs, _place: iter([failure_of(spec.directory_name, error) for spec in specs]),
             on_event=lambda _event: None,
         )
-    named = sorted(f"1e9/{spec.model.hidden_dim} ({spec.directory_name}): the disk is full." for spec in failing)
+    named = sorted(
+        f"1e9/{spec.model.hidden_dim}, seed {spec.seed} ({spec.directory_name}): the disk is full." for spec in failing
+    )
     expected = ["2 of 3 runs failed:", *named, "  why: Nothing fits.", "  fix: Make room."]
     assert [line.removeprefix("       ") for line in caught.value.what.splitlines()] == expected
     assert caught.value.why == "All other runs are trained and recorded."
