@@ -66,4 +66,5 @@ def test_a_tuned_target_is_forecast_and_holds(tmp_path: Path) -> None:
     (folder,) = (path for path in (root / "preregistrations").iterdir() if path.is_dir())
     commit(root)
     done("run", folder.name, cwd=root)
-    assert json.loads(done("check", folder.name, "--json", cwd=root))["verdict"] == "held"
+    (checked,) = json.loads(done("check", folder.name, "--json", cwd=root))
+    assert checked["state"] == "held"
