@@ -24,7 +24,7 @@ from marin_scaling.run.columns import map_columns, unit_of_name
 from marin_scaling.run.loss_units import loss_in_nats
 from marin_scaling.run.numbers import BadCells, read_numbers
 from marin_scaling.run.size_units import convert_target_units, has_sizes
-from marin_scaling.run.table import UNIQUE_TOKENS, column_texts, read_cells
+from marin_scaling.run.table import UNIQUE_TOKENS, cells_of_frame, column_texts, read_cells
 from marin_scaling.run.table_io import RawTable, is_empty
 from marin_scaling.units import format_flops, format_number, metric_of_column
 
@@ -80,9 +80,7 @@ def read_targets(path: Path, *, like: RunTable) -> WantedRuns:
 
 def targets_of_frame(frame: pd.DataFrame, *, like: RunTable) -> WantedRuns:
     """Read a table in memory; errors name the row by its label."""
-    places = tuple(f"row {label}" for label in frame.index)
-    raw = RawTable(name="DataFrame", cells=frame.rename(columns=str).astype(object), places=places)
-    return _targets(raw, like, unnamed=[""] * len(places))
+    return _targets(cells_of_frame(frame), like, unnamed=[""] * len(frame))
 
 
 def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> WantedRuns:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +52,16 @@ NEAR_OPTIMAL = 0.001
 """Relative loss that a good prediction costs at most: the noise of a run's seed is about 0.05 %."""
 
 _TOO_COSTLY, _FAILING = 0.003, 0.2
+"""Relative loss that a prediction may cost, and the share of cells that may lose more."""
 _PRIOR_CELLS = 4
+"""Cells with errors as expected that count beside those that were predicted."""
 _MOST_KINDS, _SHIFTED = 8, 1.2
 """Values of a column that may set kinds apart, and the least ratio of their optima: it costs about 0.1 %."""
 _BEYOND = 1.25
 """Ratio to the swept range from which on a target lies beyond it."""
 _FAR_BEYOND, _FARTHEST = 10.0, 1e4
-_Z = 1.645
+_NINETY_PERCENT = 1.645
+"""Standard deviations from the middle to the end of a 90 % interval."""
 _LISTED = 40
 _MOST_SEQUENCES = 65_536
 _EXCLUDED_NAMED = 6
@@ -134,6 +138,11 @@ class Tuning:
 
         return pd.DataFrame([_row(self, name, each) for name, optima in self.optima.items() for each in optima])
 
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Columns that may hold kinds of runs."""
+        return tuple(texts_by_cell(self.runs))
+
     @property
     def status(self) -> TuningStatus:
         """The worst of what was found, targets aside."""
@@ -145,7 +154,7 @@ class Tuning:
             TuningStatus.COSTLY: any((each.cost or 0.0) > _TOO_COSTLY for each in targets),
             TuningStatus.FAR_BEYOND: any(each.is_far for each in targets),
             TuningStatus.NOT_DETERMINED: any(law.from_prior for law in self.laws.values()),
-            TuningStatus.MAY_MIX: bool(texts_by_cell(self.runs)),
+            TuningStatus.MAY_MIX: bool(self.warnings),
             TuningStatus.NOT_CHECKED: not all(self.transfers.values()),
             TuningStatus.NO_LOSSES: not self.runs.metric,
             TuningStatus.USABLE: True,
@@ -199,7 +208,7 @@ class Tuning:
     def _value(self, name: str, target: Mapping[str, float]) -> TunedValue:
         law = self.laws[name]
         generator = np.random.default_rng([self.seed, 3])
-        cell = law.new_cell(target, generator, surprise=_surprise(self.transfers[name]))
+        cell = law.new_cell(target, generator, inflation=_inflation(self.transfers[name]))
         chosen = math.log(target[name]) if name in target else float(np.median(law.at(target)))
         excess = law.excess(target, chosen, cell)
         return TunedValue(
@@ -266,7 +275,7 @@ class Tuning:
             "laws": {name: _law_document(self.runs.size, law) for name, law in self.laws.items()},
             "transfer": {name: _transfer_document(found) for name, found in self.transfers.items() if found},
             "targets": [_target_document(each) for each in targets],
-            "warnings": texts_by_cell(self.runs),
+            "warnings": list(self.warnings),
             "status": self._status(targets).value,
             "seed": self.seed,
             "tool": f"marin-scaling {__version__}",
@@ -281,15 +290,19 @@ class Tuning:
                 for name, law in self.laws.items()
             ),
             *(_target_text(each) for each in targets),
-            "\n".join(wrapped(line) for line in [*self._warnings(), f"status: {self._status(targets).value}"]),
+            "\n".join(
+                wrapped(line)
+                for line in [*(f"warning: {each}" for each in self.warnings), f"status: {self._status(targets).value}"]
+            ),
         ]
         return "\n\n".join(parts)
 
-    def _warnings(self) -> list[str]:
-        return [f"warning: {each}" for each in texts_by_cell(self.runs)]
+    def __str__(self) -> str:
+        return self.text()
 
     def __repr__(self) -> str:
-        return self.text()
+        laws = ", ".join(f"{name} from {len(law.optima)} optima" for name, law in self.laws.items())
+        return f"Tuning({laws} of {self.runs.source}: {self.status.name})"
 
 
 def tune(
@@ -303,10 +316,16 @@ def tune(
     are_optima: bool = False,
     seed: int = 0,
 ) -> Tuning:
-    """Fit laws of the optimal learning rate, weight decay and batch size to a sweep; arguments as in `read_swept_runs`.
+    """Fit laws of the optimal learning rate, weight decay and batch size to a sweep; print the result to see all of it.
 
-    `RunTableError` if runs of several kinds are in one cell; `FitRefused` if no cell was swept, or fewer than three optima lie
-    inside of the swept values.
+    `runs` is a table, or the folder of a swept ladder, with a size (`width`, `active_params` or `params`), tokens, loss and the
+    hyperparameters of each run. `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}. `where`
+    chooses rows, `drop` names runs to leave out, and `skip_incomplete` leaves out runs with an empty cell. `size` names the
+    column of sizes; the default is the first that varies. With `are_optima`, each row holds the optimum of a cell, and needs
+    no loss.
+
+    `RunTableError` lists missing columns and cells without a number, or names a column that sets kinds of runs apart.
+    `FitRefused` if no cell was swept, or fewer than three optima lie inside of the swept values.
 
     >>> import pandas as pd
     >>> cells = [(64, 1e7), (64, 4e7), (128, 1e7), (128, 4e7), (256, 4e7), (256, 8e7)]
@@ -402,9 +421,9 @@ def _fails(found: Sequence[Transfer]) -> bool:
     return many or _of_largest(found) > _TOO_COSTLY
 
 
-def _surprise(found: Sequence[Transfer]) -> float:
+def _inflation(found: Sequence[Transfer]) -> float:
     """Return the factor by which squared errors of predicted cells exceed the expected ones, drawn to 1 where few tell."""
-    return max(1.0, (sum(each.surprise for each in found) + _PRIOR_CELLS) / (len(found) + _PRIOR_CELLS))
+    return max(1.0, (sum(each.squared_error for each in found) + _PRIOR_CELLS) / (len(found) + _PRIOR_CELLS))
 
 
 def _of_largest(found: Sequence[Transfer]) -> float:
@@ -434,8 +453,8 @@ def _row(tuning: Tuning, name: str, each: Optimum) -> dict[str, Any]:
         "lowest": each.span[0],
         "highest": each.span[1],
         "optimum": each.value,
-        "q05": math.exp(each.log_value - _Z * each.log_sd) if not each.border else math.nan,
-        "q95": math.exp(each.log_value + _Z * each.log_sd) if not each.border else math.nan,
+        "q05": math.exp(each.log_value - _NINETY_PERCENT * each.log_sd) if not each.border else math.nan,
+        "q95": math.exp(each.log_value + _NINETY_PERCENT * each.log_sd) if not each.border else math.nan,
         "border": each.border or None,
         "curvature": each.curvature,
         "loss": each.loss,

@@ -124,9 +124,13 @@ def read_cells(path: Path) -> RawTable:
 
 def table_of_frame(frame: pd.DataFrame, *, source: str = "DataFrame", **choices: Unpack[ReadingChoices]) -> RunTable:
     """Audit a table of runs in memory, as `read_run_table` does with a file; errors name a row by its label."""
-    cells = frame.rename(columns=str)
+    return _from_cells(cells_of_frame(frame, source=source), choices)
+
+
+def cells_of_frame(frame: pd.DataFrame, *, source: str = "DataFrame") -> RawTable:
+    """Return the cells of a table in memory; errors name a row by its label."""
     places = tuple(f"row {label}" for label in frame.index)
-    return _from_cells(RawTable(name=source, cells=cells.astype(object), places=places), choices)
+    return RawTable(name=source, cells=frame.rename(columns=str).astype(object), places=places)
 
 
 def _instead_of(folder: Path) -> str:
@@ -157,14 +161,14 @@ def _stored_cells(folder: Path) -> RawTable:
         if column.stored and not (column.usual and all(column.stored(each) == column.usual(each) for each in runs))
     }
     if len({(run.spec.rung_name, run.spec.seed) for run in runs}) < len(runs):
-        columns |= swept_columns(runs)
+        columns |= _swept_columns(runs)
     sources = [str(stored.folder) for stored in runs]
     cells = pd.DataFrame({**columns, "source": sources}).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
     return RawTable(name=str(folder), cells=cells, places=places, units_are_certain=True)
 
 
-def swept_columns(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
+def _swept_columns(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
     """Return the hyperparameters that `marin-scale ladder --sweep` varies, and the width, of each run."""
     return {
         "learning_rate": [run.spec.optimizer.learning_rate for run in runs],
@@ -208,7 +212,9 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     runs = texts.get("run") or list(raw.places)
     words = audit_words(runs, texts, keep=keep, drop=choices.get("drop", ()))
     left_out = words.reasons | elsewhere(raw, choices.get("where", {}))
-    left_out |= _incomplete(raw, mapping, left_out) if choices.get("skip_incomplete") else {}
+    if choices.get("skip_incomplete"):
+        needed = [name for name in _columns(Cells.NUMBERS, mapping) if COLUMNS[name].if_empty is None]
+        left_out |= incomplete(raw, mapping, needed=needed, excluded=left_out)
     rows = [row for row in range(len(runs)) if row not in left_out]
     raw, overflow = mend_overflow(raw, mapping, rows=rows)
     frame = _frame(raw, mapping, texts | {"run": runs}, rows=rows)
@@ -338,9 +344,10 @@ def _other_cells(raw: RawTable, mapping: Mapping[str, str], *, rows: Sequence[in
     return raw.cells[[name for name in raw.cells.columns if name not in taken]].iloc[list(rows)].reset_index(drop=True)
 
 
-def _incomplete(raw: RawTable, mapping: Mapping[str, str], excluded: Mapping[int, str]) -> dict[int, str]:
+def incomplete(
+    raw: RawTable, mapping: Mapping[str, str], *, needed: Collection[str], excluded: Mapping[int, str]
+) -> dict[int, str]:
     """Return the reason to leave out each run with an empty cell in a column that needs a number."""
-    needed = [name for name in _columns(Cells.NUMBERS, mapping) if COLUMNS[name].if_empty is None]
     reasons: dict[int, str] = {}
     for name in needed:
         for row, cell in enumerate(raw.cells[mapping[name]].tolist()):

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypedDict, Unpack
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from marin_scaling.run.cells import NEARNESS, numbers_in
 from marin_scaling.run.columns import COLUMNS, map_columns, spelled, unit_of_name
 from marin_scaling.run.groups import GroupShift, choice_of, shifts_of_best, values_named
 from marin_scaling.run.numbers import BadCells, number_in, read_numbers
-from marin_scaling.run.store import StoredRun, read_runs
-from marin_scaling.run.table import column_texts, elsewhere, one_meaning, read_cells, swept_columns
+from marin_scaling.run.table import cells_of_frame, column_texts, elsewhere, incomplete, one_meaning, read_cells
 from marin_scaling.run.table_io import RawTable, is_empty
 from marin_scaling.units import format_number
-from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,22 +86,27 @@ class SweptRuns:
         return tuple(name for name in HYPERPARAMETERS if name in self.frame)
 
 
-def read_swept_runs(
-    runs: pd.DataFrame | Path | str,
-    *,
-    columns: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    skip_incomplete: bool = False,
-    size: str = "",
-    are_optima: bool = False,
-) -> SweptRuns:
+class SweepChoices(TypedDict, total=False):
+    """Choices of the user about a table of swept runs; each may be left out."""
+
+    columns: Mapping[str, str] | None
+    """The table's name of our column, as in {"learning_rate": "adam_lr"}."""
+    where: Mapping[str, str] | None
+    """Value of a column that the chosen runs have."""
+    drop: Collection[str]
+    """Runs to leave out."""
+    skip_incomplete: bool
+    """True if runs with an empty cell are left out."""
+    size: str
+    """One of `SIZES`; default: the first that varies."""
+    are_optima: bool
+    """True if each row holds the optimum of a cell, and needs no loss."""
+
+
+def read_swept_runs(runs: pd.DataFrame | Path | str, **choices: Unpack[SweepChoices]) -> SweptRuns:
     """Read a table of swept runs, or the store's folder of a swept ladder.
 
-    `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}; `where` chooses rows, `drop` names runs
-    to leave out, and `skip_incomplete` leaves out runs with an empty cell. `size` is one of `SIZES`, by default the first that
-    varies. With `are_optima`, each row holds the optimum of a cell, and needs no loss. `RunTableError` lists all missing
-    columns, and all cells without a number.
+    `RunTableError` lists all missing columns, and all cells without a number.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"d_model": [512, 512], "D": [1e9, 1e9], "adam_lr": [1e-3, 2e-3], "loss": [3.1, 3.0]})
@@ -111,17 +114,17 @@ def read_swept_runs(
     >>> found.size, found.hyperparameters, found.column_mapping["learning_rate"]
     ('width', ('learning_rate',), 'adam_lr')
     """
+    size, are_optima = choices.get("size", ""), choices.get("are_optima", False)
     if size and size not in SIZES:
         raise UsageError(f"Unknown size {quoted(size)!r}.", fix=f"Choose one of {', '.join(SIZES)}.")
-    raw = _cells(runs)
-    mapping = _mapped(raw, columns or {}, size=size, are_optima=are_optima)
+    raw = read_cells(Path(runs)) if isinstance(runs, Path | str) else cells_of_frame(runs)
+    mapping = _mapped(raw, choices.get("columns") or {}, size=size, are_optima=are_optima)
     texts = column_texts(raw, mapping["run"]) if "run" in mapping else list(raw.places)
-    left_out = elsewhere(raw, where or {}) | _unfinished(raw, mapping)
-    left_out |= {row: "it was dropped as asked" for row, name in enumerate(texts) if name in drop}
-    if skip_incomplete:
-        used = [mapping[name] for name in (*SIZES, "tokens", "loss", *HYPERPARAMETERS) if name in mapping]
-        empty = {row: name for name in used for row, cell in enumerate(raw.cells[name].tolist()) if is_empty(cell)}
-        left_out |= {row: f"its {quoted(name)} is empty" for row, name in empty.items() if row not in left_out}
+    left_out = elsewhere(raw, choices.get("where") or {}) | _unfinished(raw, mapping)
+    left_out |= {row: "it was dropped as asked" for row, name in enumerate(texts) if name in choices.get("drop", ())}
+    if choices.get("skip_incomplete"):
+        needed = [name for name in (*SIZES, "tokens", "loss", *HYPERPARAMETERS) if name in mapping]
+        left_out |= incomplete(raw, mapping, needed=needed, excluded=left_out)
     rows = [row for row in range(len(texts)) if row not in left_out]
     if not rows:
         raise RunTableError(f"{raw.name}: no run is finished.", fix="Give runs that reached their last step.")
@@ -139,29 +142,6 @@ def read_swept_runs(
         size=varied,
         metric="" if are_optima else one_meaning(raw, _texts(raw, mapping), mapping, rows=rows),
     )
-
-
-def _cells(runs: pd.DataFrame | Path | str) -> RawTable:
-    """Return the cells of a table in memory, of a file, or of a store's folder, with the hyperparameters of its specs."""
-    if not isinstance(runs, Path | str):
-        places = tuple(f"row {label}" for label in runs.index)
-        return RawTable(name="DataFrame", cells=runs.rename(columns=str).astype(object), places=places)
-    path = Path(runs)
-    if not path.is_dir() or is_present(path / "runs.csv"):
-        return read_cells(path)
-    stored = [run for run in read_runs(path) if run.spec.role == "rung"]
-    return _stored_cells(path, stored) if stored else read_cells(path)
-
-
-def _stored_cells(path: Path, stored: Sequence[StoredRun]) -> RawTable:
-    import pandas as pd
-
-    kept = ("run", "params", "active_params", "tokens", "loss", "seed", "status", "metric")
-    columns: dict[str, list[Any]] = {
-        name: [column.stored(run) for run in stored] for name in kept if (column := COLUMNS[name]).stored
-    }
-    cells = pd.DataFrame(columns | swept_columns(stored)).astype({"loss": object})
-    return RawTable(name=str(path), cells=cells, places=tuple(run.folder.name for run in stored), units_are_certain=True)
 
 
 def _mapped(raw: RawTable, chosen: Mapping[str, str], *, size: str, are_optima: bool) -> dict[str, str]:
