@@ -351,10 +351,10 @@ class LoadedLadder:
         file, recipe = self.ladder.file, find_recipe(self.ladder.file.recipe)
         for name, values in (("learning_rate", learning_rate), ("batch_size", batch_size)):
             different = sorted(set(values))
-            if values and (len(different) < LEAST_SWEPT or different[0] <= 0):
+            if values and (len(different) < LEAST_SWEPT or different[0] <= 0 or any(each % 1 for each in batch_size)):
                 raise UsageError(
                     f"The sweep of {name} has {counted(len(different), 'value')}, {joined(map(format_number, different))}.",
-                    why=f"An optimum needs {LEAST_SWEPT} different values above zero.",
+                    why=f"An optimum needs {LEAST_SWEPT} different values above zero; batches have whole sequences.",
                     fix=SWEEP_LIKE,
                 )
         if file.shared_trunk:
@@ -367,7 +367,7 @@ class LoadedLadder:
             replace(rung, plan=plan)
             for rung in self.ladder.rungs
             for plan in swept_plans(
-                recipe, rung.plan, rate_factors=learning_rate or (1.0,), batch_sizes=[*map(int, batch_size)]
+                recipe, rung.plan, rate_factors=learning_rate or (1.0,), batch_sizes=[round(size) for size in batch_size]
             )
         ]
         file = file.model_copy(update={"name": f"{file.name}-sweep"})

@@ -303,18 +303,18 @@ class RunSpec(Part):
         return dump_canonical(self.model_dump(mode="json"))
 
 
-def distinct_names(specs: Sequence[RunSpec]) -> dict[str, str]:
-    """Return the name of each run by its folder: BUDGET/WIDTH, and what sets runs of one rung apart"""
-    names = dict[str, str]()
+def differences(specs: Sequence[RunSpec]) -> dict[str, str]:
+    """Return what sets each run apart from others of its rung, by its folder: ", lr 0.006", or "" if nothing does."""
+    found = dict[str, str]()
     for name in dict.fromkeys(spec.rung_name for spec in specs):
-        alike = [spec for spec in specs if spec.rung_name == name]
         parts = {
             spec.directory_name: (f"seed {spec.seed}", f"lr {spec.optimizer.learning_rate:.3g}", f"batch {spec.batch_size}")
-            for spec in alike
+            for spec in specs
+            if spec.rung_name == name
         }
         varied = [place for place in range(3) if len({each[place] for each in parts.values()}) > 1]
-        names |= {folder: ", ".join([name, *(each[place] for place in varied)]) for folder, each in parts.items()}
-    return names
+        found |= {folder: "".join(f", {each[place]}" for place in varied) for folder, each in parts.items()}
+    return found
 
 
 def by_trunk(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:

@@ -18,7 +18,7 @@ from marin_scaling.data.corpus import TokenCorpus, data_folder, write_corpus
 from marin_scaling.errors import StorageError, TrainingFailed
 from marin_scaling.files import claim, hide_from_git, replace_file, require_writable
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.run.spec import RunSpec, by_trunk, distinct_names
+from marin_scaling.run.spec import RunSpec, by_trunk, differences
 from marin_scaling.run.store import Workplace, is_finished, spec_path, work_dir
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.progress import WorkerEvent, parse_event
@@ -398,7 +398,8 @@ def _failed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec], workp
 
 def _listed(failures: Mapping[str, WorkerEvent], specs: Sequence[RunSpec]) -> list[str]:
     """Return one line per failed run; equal reasons and fixes are listed once."""
-    named = distinct_names(specs)
+    apart = differences(specs)
+    named = {spec.directory_name: spec.rung_name + apart[spec.directory_name] for spec in specs}
     reasons: dict[tuple[str, str], list[str]] = {}
     for run, event in sorted(failures.items()):
         reasons.setdefault((event.why, event.fix), []).append(f"{named[run]} ({run}): {event.message}")

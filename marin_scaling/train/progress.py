@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.printable import printable
-from marin_scaling.run.spec import RunSpec, distinct_names
+from marin_scaling.run.spec import RunSpec, differences
 from marin_scaling.units import format_duration, format_flops
 
 EventKind = Literal["started", "stepped", "evaluating", "finished", "diverged", "failed", "noted"]
@@ -72,7 +72,7 @@ class RunProgress:
 
     def __init__(self, specs: Sequence[RunSpec], *, label: str, console: Console, finished: Collection[RunSpec] = ()) -> None:
         self._specs = {spec.directory_name: spec for spec in specs}
-        self._labels = {run: _label(self._specs[run], name) for run, name in distinct_names(specs).items()}
+        self._labels = {run: f"{_label(self._specs[run])}{apart}" for run, apart in differences(specs).items()}
         self._console = console
         self._steps = {name: spec.train_steps if spec in finished else 0 for name, spec in self._specs.items()}
         self._finished = len(finished)
@@ -163,6 +163,5 @@ class RunProgress:
         return f"{format_duration((now - began) * (total - done) / (done - before))} left" if done > before else ""
 
 
-def _label(spec: RunSpec, name: str) -> str:
-    """Return budget and width, and what else sets the run apart in its distinct name."""
-    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}{name.removeprefix(spec.rung_name)}"
+def _label(spec: RunSpec) -> str:
+    return f"{format_flops(spec.budget_flops):>7} FLOPs, width {spec.model.hidden_dim:>3}"

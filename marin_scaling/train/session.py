@@ -27,7 +27,7 @@ from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
 from marin_scaling.run.curves import losses_so_far
 from marin_scaling.run.plan import LoadedLadder
-from marin_scaling.run.spec import RunSpec, distinct_names
+from marin_scaling.run.spec import RunSpec, differences
 from marin_scaling.run.store import (
     STARTED_NAME,
     WORK_ROOT,
@@ -397,8 +397,8 @@ def status_text(states: Sequence[RunState], *, seconds_left: float | None = None
     """Format one line per run, and the seconds left, if they are known."""
     if not states:
         return "No run was begun."
-    names = distinct_names([run.spec for run in states])
-    rows = [f"{_row(run)}{names[run.spec.directory_name].removeprefix(run.spec.rung_name)}" for run in states]
+    apart = differences([run.spec for run in states])
+    rows = [f"{_row(run)}{apart[run.spec.directory_name]}" for run in states]
     return "\n".join([_HEAD, *rows, "", *_summary(states, seconds_left)])
 
 
