@@ -12,7 +12,7 @@ from marin_scaling.data.corpus import TokenCorpus, byte_corpus
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe
 from marin_scaling.run.plan import model_of, optimizer_of
 from marin_scaling.run.spec import DataSpec, EvaluationSpec, ModelSpec, OptimizerSpec, RunSpec
-from marin_scaling.run.store import Hardware, History, RunRecord
+from marin_scaling.run.store import Hardware, History, HistoryRow, RunRecord
 
 SHAPE = {
     "hidden_dim": 16,
@@ -110,3 +110,9 @@ def stand_in(script: Path, *, says: str, monkeypatch: pytest.MonkeyPatch) -> Non
     script.write_text(f"#!/bin/sh\necho {says} >> seen\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
+
+
+def curve_lines(*losses: float | None) -> str:
+    """The file of a curve with these losses."""
+    rows = (HistoryRow(step=step, train_loss_nats_per_token=loss) for step, loss in enumerate(losses))
+    return "".join(f"{row.model_dump_json()}\n" for row in rows)

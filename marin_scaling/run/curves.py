@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import re
@@ -43,8 +42,7 @@ class LossCurve:
     """Rows of a run by step from step 0: the training loss, the gradient norm, and at some steps the routing of a mixture.
 
     A curve opened on the file of an earlier attempt resumes at the first line that is torn or not a number. The steps from
-    there on are trained again. A line is a loss, or a list of the loss, the gradient norm, and the routing if it was
-    measured.
+    there on are trained again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -150,26 +148,17 @@ def _digest(rows: Sequence[HistoryRow]) -> bytes:
 
 
 def _line(row: HistoryRow) -> str:
-    values = [row.train_loss_nats_per_token, row.gradient_norm, row.router_entropy_nats, row.expert_shares]
-    while len(values) > 1 and not values[-1] and values[-1] != 0:
-        values.pop()
-    return json.dumps(values if len(values) > 1 else values[0]) + "\n"
-
-
-_FIELDS = ("train_loss_nats_per_token", "gradient_norm", "router_entropy_nats", "expert_shares")
+    return row.model_dump_json() + "\n"
 
 
 def _read_rows(path: Path) -> Iterator[HistoryRow]:
     """Yield the rows up to the first malformed line."""
     for step, line in enumerate(read_own_bytes(path).splitlines(keepends=True)):
         try:
-            value = json.loads(line)
-            values = value if isinstance(value, list) and len(value) <= len(_FIELDS) else [value]
-            fields = dict(zip(_FIELDS, values, strict=False))
-            row = HistoryRow.model_validate_json(json.dumps({"step": step, **fields}), strict=True)
-        except ValueError:  # torn, not UTF-8, or no number
+            row = HistoryRow.model_validate_json(line, strict=True)
+        except ValueError:  # torn, not UTF-8, or no row
             return
-        if not line.endswith(b"\n"):
+        if row.step != step or not line.endswith(b"\n"):
             return
         yield row
 

@@ -8,6 +8,8 @@ import pytest
 from command_line import assert_refused, marin_scale
 from own_registrations import answering_run, registered
 
+from marin_scaling.run.curves import LossCurve
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -88,9 +90,10 @@ def test_stability_is_shown_of_a_run_as_it_stands(folder: Path) -> None:
     work = folder / ".marin-scaling" / "work" / rung
     work.mkdir(parents=True)
     shares, norms = [[0.3, 0.2, 0.3, 0.2], [0.6, 0.39, 0.01, 0.0]], [0.4, 0.41] * 30 + [9.0, 9.5, 9.1] + [0.4] * 37
-    lines = [[5.0 - 0.02 * step, norm] for step, norm in enumerate(norms)]
-    lines[64] += [[1.3, 1.2], shares]
-    (work / "loss_curve.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with LossCurve(work / "loss_curve.jsonl") as curve:
+        for step, norm in enumerate(norms):
+            routing = {"router_entropy_nats": [1.3, 1.2], "expert_shares": shares} if step == 64 else {}
+            curve.add(5.0 - 0.02 * step, gradient_norm=norm, **routing)
     (folder / "runs" / "bytes-dense" / rung).rename(folder / rung)
     specs = folder / ".marin-scaling" / "specs"
     specs.mkdir()

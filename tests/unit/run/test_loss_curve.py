@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from run_factory import curve_lines
 
 from marin_scaling.errors import StorageError
 from marin_scaling.run.curves import LossCurve
@@ -27,7 +28,7 @@ def test_a_curve_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
     """A kill in the middle of a line costs that step only."""
-    (tmp_path / "curve").write_text("5.0\n4.12")
+    (tmp_path / "curve").write_text(curve_lines(5.0, 4.125)[:-4])
     with LossCurve(tmp_path / "curve") as curve:
         assert curve.steps_done == 1
         curve.truncate(1)
@@ -36,16 +37,16 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
         assert curve.last_finite() == 5.0
 
 
-@pytest.mark.parametrize("tail", [bytes(30), bytes(30) + b"\n", b"\xff\xfe4.0\n3.0\n", b"NaN\n3.0\n", b'"4.0"\n3.0\n'])
+@pytest.mark.parametrize("tail", [bytes(30), bytes(30) + b"\n", b"\xff\xfe{}\n", b"NaN\n3.0\n", b'{"step": 3}\n'])
 def test_what_a_power_cut_leaves_ends_the_curve(tmp_path: Path, tail: bytes) -> None:
     """Zeros, no text, or no number: the curve is what stands before, and goes on from there."""
-    (tmp_path / "curve").write_bytes(b"5.0\nnull\n" + tail)
+    (tmp_path / "curve").write_bytes(curve_lines(5.0, None).encode() + tail)
     with LossCurve(tmp_path / "curve") as curve:
         assert losses(curve) == [5.0, None]
         curve.truncate(2)
         curve.add(3.0)
         curve.sync()
-        assert (tmp_path / "curve").read_bytes() == b"5.0\nnull\n3.0\n"
+        assert (tmp_path / "curve").read_text() == curve_lines(5.0, None, 3.0)
 
 
 def test_a_curve_is_not_cut_to_more_steps_than_it_has(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_a_curve_is_not_cut_to_more_steps_than_it_has(tmp_path: Path) -> None:
 
 def test_a_failure_while_the_curve_is_cut_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shorter file takes the place of the longer one in one step, or not at all."""
-    (tmp_path / "curve").write_text("5.0\n4.0\n3.0\n")
+    (tmp_path / "curve").write_text(curve_lines(5.0, 4.0, 3.0))
 
     def full_disk(_file: int) -> None:
         raise OSError(28, "No space left on device")
@@ -67,18 +68,17 @@ def test_a_failure_while_the_curve_is_cut_loses_nothing(tmp_path: Path, monkeypa
         monkeypatch.setattr(os, "fsync", full_disk)
         with pytest.raises(StorageError, match="no space left"):
             curve.truncate(1)
-    assert (tmp_path / "curve").read_text() == "5.0\n4.0\n3.0\n"
+    assert (tmp_path / "curve").read_text() == curve_lines(5.0, 4.0, 3.0)
 
 
 def test_norms_and_routing_are_kept_beside_the_loss(tmp_path: Path) -> None:
-    """Also of a curve that an earlier version began without them; a loss alone is written as that version wrote it."""
-    (tmp_path / "curve").write_text("5.0\n")
+    """As far as they were measured."""
     with LossCurve(tmp_path / "curve") as curve:
+        curve.add(5.0)
         curve.add(4.0, gradient_norm=0.0)
         curve.add(None, gradient_norm=None, router_entropy_nats=[0.6], expert_shares=[[0.25, 0.75]])
         curve.add(3.0)
         rows = curve.history(spec_digest="d").rows
-    assert (tmp_path / "curve").read_text().splitlines()[::3] == ["5.0", "3.0"]
     with LossCurve(tmp_path / "curve") as curve:
         assert curve.history(spec_digest="d").rows == rows
         assert [row.gradient_norm for row in rows] == [None, 0.0, None, None]
@@ -88,9 +88,18 @@ def test_norms_and_routing_are_kept_beside_the_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["[4.0, -1.0]", "[4.0, NaN]", '[4.0, "1"]', "[4.0, 1.0, [0.5], []]", "[4.0, 1.0, [], [], 1]", "[[]]"]
+    "more",
+    [
+        '"gradient_norm": -1.0',
+        '"gradient_norm": NaN',
+        '"gradient_norm": "1"',
+        '"router_entropy_nats": [0.5]',
+        '"expert_shares": [[]]',
+        '"other": 1',
+    ],
 )
-def test_a_malformed_norm_or_routing_ends_the_curve(line: str, tmp_path: Path) -> None:
-    (tmp_path / "curve").write_text(f"5.0\n{line}\n3.0\n")
+def test_a_malformed_norm_or_routing_ends_the_curve(more: str, tmp_path: Path) -> None:
+    first, second, third = curve_lines(5.0, 4.0, 3.0).splitlines()
+    (tmp_path / "curve").write_text("\n".join([first, f"{second[:-1]}, {more}}}", third, ""]))
     with LossCurve(tmp_path / "curve") as curve:
         assert curve.steps_done == 1

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from run_factory import record_of, rung_spec
+from run_factory import curve_lines, record_of, rung_spec
 
 from marin_scaling.data.corpus import byte_corpus, data_folder, map_corpus, write_corpus
 from marin_scaling.data.documents import standard_library_corpus
@@ -243,13 +243,13 @@ def test_a_run_was_begun_when_it_was_first_begun(places: list[Workplace]) -> Non
 def test_progress_elsewhere_is_seen_and_own_files_stay(places: list[Workplace]) -> None:
     """The longer curve is shown, wherever it is; finished runs are brought."""
     here, there = places
-    save(here, step=5, curve="3.0\n2.9\n")
+    save(here, step=5, curve=curve_lines(3.0, 2.9))
     Exchange(here).take_state(SPEC)
-    save(there, step=1, curve="2.0\n")
+    save(there, step=1, curve=curve_lines(2.0))
     Exchange(there).bring_progress([SPEC])
     assert losses_so_far(SPEC, there) == [3.0, 2.9]
-    assert curve_path(work_dir(SPEC, there)).read_text() == "2.0\n"
-    curve_path(work_dir(SPEC, there)).write_text("2.0\n2.0\n2.0\n")
+    assert curve_path(work_dir(SPEC, there)).read_text() == curve_lines(2.0)
+    curve_path(work_dir(SPEC, there)).write_text(curve_lines(2.0, 2.0, 2.0))
     assert losses_so_far(SPEC, there) == [2.0, 2.0, 2.0]
     finish(here)
     Exchange(here).share_finished([SPEC])
