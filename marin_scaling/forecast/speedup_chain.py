@@ -469,7 +469,7 @@ def _costs_in_flops(reached: Sequence[_Reached], *, allowed: bool) -> tuple[Sequ
     except RunTableError as error:
         return None, f"not given: {error.lines[0]}", ()
     unnamed = [each.recipe.name for each, kind in zip(reached, conventions, strict=True) if not kind] if named else []
-    counted = f"{next(iter(named), '')}{f', which {joined(unnamed)} does not name' if unnamed else ''}"
+    counted = f"{next(iter(named), '')}{f'; no convention is named by {joined(unnamed)}' if unnamed else ''}"
     return [(each.log_flops, each.draws) for each in reached], counted, tuple(warnings)
 
 

@@ -1,5 +1,7 @@
 """Laws of optimal hyperparameters: known laws, borders, published optima, transfer, and tables without an optimum."""
 
+import contextlib
+import json
 import math
 from collections.abc import Callable
 
@@ -232,18 +234,22 @@ def test_runs_in_the_place_of_optima_are_refused():
         tune(sweep(), are_optima=True)
 
 
-def test_a_costly_target_or_a_failing_transfer_is_not_usable():
+def test_sweeps_with_much_noise_are_hardly_ever_usable():
     """Losses with 5 % noise determine no optimum, whatever the largest cell gives."""
-    statuses = [tune(sweep(noise=0.05, seed=seed)).status for seed in range(8) if not refused(seed)]
+    statuses = []
+    for seed in range(8):
+        with contextlib.suppress(FitRefused):
+            statuses.append(tune(sweep(noise=0.05, seed=seed)).status)
+    assert len(statuses) >= 4
     assert statuses.count(TuningStatus.USABLE) <= 1
 
 
-def refused(seed: int) -> bool:
-    try:
-        tune(sweep(noise=0.05, seed=seed))
-    except FitRefused:
-        return True
-    return False
+def test_errors_above_the_expected_ones_widen_intervals():
+    """Of one law and scatter, the widest cells lie twice as high: predicted from the narrow ones, all are off."""
+    frame = sweep(noise=3e-4, factors=(0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0))
+    shifted = frame.assign(lr=np.where(frame["width"] == 1024, 3, 1) * frame["lr"])
+    own, other = (tune(each).predict(width=1024, tokens=3.2e10)["learning_rate"] for each in (frame, shifted))
+    assert math.log(other.interval[1] / other.interval[0]) > 3 * math.log(own.interval[1] / own.interval[0])
 
 
 def test_a_failed_run_does_not_count_where_another_of_its_settings_succeeded():
@@ -390,9 +396,9 @@ def test_a_target_beyond_the_sweep_is_named():
         found.predict(width=512, tokens=4e9, depth=3)
 
 
-def test_document_has_finite_numbers_only():
-    import json
-
+def test_the_document_has_finite_numbers_and_the_warnings_of_a_target():
     found = tune(sweep(noise=3e-4))
     text = json.dumps(found.document([found.predict(width=2048, tokens=6.4e10)]), allow_nan=False)
-    assert "beyond-sweep" not in text or "warning" in text
+    (target,) = json.loads(text)["targets"]
+    assert len(target["findings"]) == 2
+    assert target["expected_cost"] > 0
