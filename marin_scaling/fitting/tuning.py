@@ -34,9 +34,9 @@ _WINDOW = 0.01
 """Excess of the loss at which a run counts half: a parabola holds near the minimum only. From 0.3 % to 3 %, the exponents of
 Marin's #4225 change by 0.03 at most and those of Step Law's mixtures by 0.07. 1 % is the middle, and was not optimized."""
 
-_USUAL_NOISE, _NOISE_FREEDOM = 0.001, 2.0
-"""Scatter of log losses about the parabolas that counts as much as two degrees of freedom. It is 0.0012 in Marin's #4225 and in
-Step Law's mixtures, lack of fit included."""
+_USUAL_NOISE, _NOISE_FREEDOM = 0.001, 2
+"""Scatter of log losses about the parabolas that counts as much as two degrees of freedom. It is 0.0008 in Marin's #4225, and
+0.0010 in Step Law's mixtures."""
 
 DRAWS = 2000
 _BURN_IN = 200
@@ -248,13 +248,16 @@ def _profile(frame: pd.DataFrame, name: str, *, given: Sequence[str]) -> tuple[l
 
 @dataclass(frozen=True, kw_only=True)
 class _Parabola:
-    """Parabola through log losses at the logarithms of values, weighted by nearness to the lowest loss."""
+    """Parabola through log losses at the logarithms of values.
+
+    Weights stand for the errors of runs: noise, and the distance of the loss from a parabola, in proportion to its excess.
+    """
 
     origin: float
     coefficients: Array
     covariance: Array
     squares: float
-    freedom: float
+    freedom: int
 
     @classmethod
     def through(cls, losses: pd.Series[float]) -> _Parabola:
@@ -266,11 +269,7 @@ class _Parabola:
         covariance = np.linalg.pinv(design.T @ (design * weights[:, None]))
         found = covariance @ (design.T @ (weights * y))
         squares = float(weights @ (y - design @ found) ** 2)
-        of_noise = covariance @ (design.T @ (design * weights[:, None] ** 2))
-        freedom = float(weights.sum() - np.trace(of_noise))  # of equal noise in all runs, whatever their weight
-        return cls(
-            origin=origin, coefficients=found, covariance=of_noise @ covariance, squares=squares, freedom=max(freedom, 0.0)
-        )
+        return cls(origin=origin, coefficients=found, covariance=covariance, squares=squares, freedom=len(x) - 3)
 
     @property
     def curvature(self) -> float:
