@@ -129,8 +129,11 @@ def speedup_chain(
     """Compare a chain of recipes, the baseline first: each against the one before it and against the first.
 
     `recipes` maps names to runs, or lists runs, as `load_runs` reads them. The result has the speedups in model FLOPs and in
-    wall-clock time, with joint 90 % intervals: `.frame`, `.stages`, `.cumulative`, and `print(chain)`. Arguments and errors
-    are those of `forecast.speedup_chain.chain_of_tables`.
+    wall-clock time, with joint 90 % intervals: `.frame`, `.stages`, `.cumulative`, and `print(chain)`.
+
+    All recipes are compared at one loss: that of the baseline at `at_flops`, or the lowest that every recipe reaches within its
+    budgets. `convention` is own (a law of each recipe) or marin (pinned E and alpha, one budget). `allow` lowers errors of the
+    audit, such as flop-count, to warnings. `RunTableError` lists all differences of the tables, `FitRefused` all without a law.
 
     >>> chain = speedup_chain({"all": "runs/delphi", "again": "runs/delphi"})
     >>> chain.frame[["speedup", "q05", "q95"]].values.tolist()

@@ -317,7 +317,7 @@ def tune_table(
 
         typer.echo(dump_canonical(found.document(targets)), nl=False)
     else:
-        typer.echo(found.text(targets) + (f"\n\nrecipe: {write_recipe}" if write_recipe else ""))
+        typer.echo(found.text(targets) + (f"\n\nNext: set recipe: {write_recipe} in a ladder file" if write_recipe else ""))
 
 
 _RECIPES = typer.Argument(metavar="[NAME=]TABLE...", help="Tables of runs: the baseline first, then each changed recipe.")

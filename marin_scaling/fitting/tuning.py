@@ -8,6 +8,7 @@ for each batch size, then the batch size. The law is linear in logarithms, as in
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
@@ -16,7 +17,10 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.laws import Array
+from marin_scaling.printable import quoted
 from marin_scaling.run.cells import NEARNESS
+from marin_scaling.run.groups import GroupShift, shifted_groups
+from marin_scaling.run.tuning_runs import other_settings, refuse_kinds, require_equal_losses
 from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
@@ -44,7 +48,7 @@ _SCATTERS = np.geomspace(0.003, 1.0, 60)
 _USUAL_SCATTER = 0.2
 """Scale of the half-normal prior of the scatter; it is 0.03 in Marin's #4225, and 0.12 in Step Law's mixtures."""
 
-_PRIORS: Mapping[str, Mapping[str, tuple[float, float]]] = {
+PRIORS: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "learning_rate": {"size": (-0.3, 0.5), "tokens": (-0.3, 0.5), "batch_size": (0.5, 0.25), "weight_decay": (0.0, 0.5)},
     "weight_decay": {"size": (0.0, 0.5), "tokens": (0.0, 0.5), "batch_size": (0.0, 0.5)},
     "batch_size": {"size": (0.0, 0.5), "tokens": (0.5, 0.5)},
@@ -55,6 +59,14 @@ _PRIORS: Mapping[str, Mapping[str, tuple[float, float]]] = {
 
 _FROM_PRIOR = 0.8
 """Ratio of an exponent's standard deviation to that of its prior above which the runs hardly determine it."""
+
+
+TOO_COSTLY, _FAILING = 0.003, 0.2
+"""Relative loss that a prediction may cost, and the share of cells that may lose more."""
+_PRIOR_CELLS = 4
+"""Cells with errors as expected that count beside those that were predicted."""
+_MOST_KINDS, _SHIFTED = 8, 1.2
+"""Values of a column that may set kinds apart, and the least ratio of their optima: it costs about 0.1 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +185,35 @@ def optima_by_value(runs: SweptRuns, column: str) -> list[tuple[str, Optimum]]:
     first, *given = runs.hyperparameters
     labels = runs.others[column].astype(str)
     return [(label, each) for label, rows in runs.frame.groupby(labels) for each in _profile(rows, first, given=given)[0]]
+
+
+def require_one_kind(runs: SweptRuns) -> None:
+    """Raise `RunTableError` if another column than the hyperparameters sets runs apart, by their losses or their optima."""
+    require_equal_losses(runs)
+    first, *others = runs.hyperparameters
+    for name in other_settings(runs):
+        if (shift := _shift_of_optima(runs, name, ["size", "tokens", *others])) is not None:
+            ratio = f"{math.exp(shift.shift):.2g}"
+            refuse_kinds(runs, shift, f"the best {first} of {quoted(shift.high)!r} is {ratio} times that of")
+
+
+def _shift_of_optima(runs: SweptRuns, name: str, given: Sequence[str]) -> GroupShift | None:
+    """Return the difference between the optima of a column's values, of a fifth or more; None if there is none."""
+    import pandas as pd
+
+    if not 1 < runs.others[name].nunique() <= _MOST_KINDS:
+        return None
+    inside = [(label, each) for label, each in optima_by_value(runs, name) if not each.border]
+    counts = Counter(label for label, _ in inside)
+    found = [(label, each) for label, each in inside if counts[label] >= LEAST_CELLS]
+    if len(found) < 2 * LEAST_CELLS:
+        return None
+    heights = np.array([each.log_value for _, each in found])
+    coordinates = [np.log([each.at(term) for _, each in found]) for term in given]
+    varied = [each for each in coordinates if np.ptp(each) > 0]
+    labels = pd.DataFrame({name: [label for label, _ in found]})
+    shifts = shifted_groups(labels, height=heights, coordinates=varied, least=math.log(_SHIFTED))
+    return shifts[0] if shifts else None
 
 
 def _refuse_scattered(runs: SweptRuns, name: str) -> NoReturn:
@@ -315,7 +356,7 @@ def fit_tuning_law(name: str, optima: Sequence[Optimum], *, seed: int = 0) -> Tu
     inside = [each for each in optima if not each.border]
     if len(inside) < LEAST_CELLS:
         _refuse_few(name, optima, inside)
-    terms = tuple(term for term in _PRIORS[name] if term in ("size", "tokens") or _varies(optima, term))
+    terms = tuple(term for term in PRIORS[name] if term in ("size", "tokens") or _varies(optima, term))
     centres = np.array([np.mean([math.log(each.at(term)) for each in optima]) for term in terms])
     bare = TuningLaw(
         name=name,
@@ -330,7 +371,7 @@ def fit_tuning_law(name: str, optima: Sequence[Optimum], *, seed: int = 0) -> Tu
     )
     features = np.stack([bare._features({term: each.at(term) for term in terms}) for each in optima])
     draws, scatter = _posterior(name, terms, features, optima, generator=np.random.default_rng([seed, 2]))
-    prior_sds = np.array([_PRIORS[name][term][1] for term in terms])
+    prior_sds = np.array([PRIORS[name][term][1] for term in terms])
     unknown = draws[:, 1:].std(axis=0) > _FROM_PRIOR * prior_sds
     return replace(
         bare,
@@ -376,8 +417,8 @@ def _posterior(
 ) -> tuple[Array, Array]:
     """Return draws of the coefficients, (draw, 1 + term), and of the scatter, (draw,)."""
     logs, variances = np.array([each.log_value for each in optima]), np.array([each.log_sd for each in optima]) ** 2
-    mean = np.array([logs.mean(), *(_PRIORS[name][term][0] for term in terms)])
-    prior = _Linear(features, mean, np.diag([1e-4, *(_PRIORS[name][term][1] ** -2 for term in terms)]), variances)
+    mean = np.array([logs.mean(), *(PRIORS[name][term][0] for term in terms)])
+    prior = _Linear(features, mean, np.diag([1e-4, *(PRIORS[name][term][1] ** -2 for term in terms)]), variances)
     sides = np.array([{"": 0, "lowest": -1, "highest": 1}[each.border] for each in optima])
     return prior.by_gibbs(logs, sides, generator) if sides.any() else prior.on_grid(logs, generator)
 
@@ -510,3 +551,21 @@ def _transfers(name: str, ordered: Sequence[Optimum], *, seed: int) -> Iterator[
             is_beyond=not each.span[0] <= math.exp(predicted) <= each.span[1],
             squared_error=(predicted - each.log_value) ** 2 / expected,
         )
+
+
+def fails(found: Sequence[Transfer]) -> bool:
+    """Return True if the largest cell, or more than a fifth of all, lose more than `TOO_COSTLY`."""
+    many = sum(each.cost > TOO_COSTLY for each in found) > _FAILING * len(found)
+    return many or cost_at_largest(found) > TOO_COSTLY
+
+
+def error_inflation(found: Sequence[Transfer]) -> float:
+    """Return the factor by which squared errors of predicted cells exceed the expected ones, drawn to 1 where few tell."""
+    return max(1.0, (sum(each.squared_error for each in found) + _PRIOR_CELLS) / (len(found) + _PRIOR_CELLS))
+
+
+def cost_at_largest(found: Sequence[Transfer]) -> float:
+    """Return the cost at the largest cell: at the best of its values of other hyperparameters."""
+    last = found[-1].optimum
+    same = [each for each in found if (each.optimum.size, each.optimum.tokens) == (last.size, last.tokens)]
+    return min(same, key=lambda each: each.optimum.loss).cost if not math.isnan(last.loss) else 0.0

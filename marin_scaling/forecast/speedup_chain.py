@@ -250,7 +250,7 @@ def _require_chain(tables: Sequence[Named], convention: str) -> tuple[str, ...]:
     names = [name for name, _ in tables]
     if len(names) < 2 or len(set(names)) < len(names):
         raise UsageError(
-            f"A chain needs two or more recipes with different names; found {len(names)}: {joined(names)}.",
+            f"A chain has two or more recipes, each with its own name; these are {joined(names)}.",
             fix="Name the tables: marin-scale speedup dense=runs/a moe=runs/b muon=runs/c",
         )
     problems = [*_unusable(tables), *_differences(tables)]

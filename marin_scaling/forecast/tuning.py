@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,14 +16,19 @@ from marin_scaling import __version__
 from marin_scaling.errors import Finding, StorageError, UsageError, warning
 from marin_scaling.files import replace_file
 from marin_scaling.fitting.tuning import (
-    LEAST_CELLS,
+    LEAST_VALUES,
+    PRIORS,
+    TOO_COSTLY,
     Optimum,
     Transfer,
     TuningLaw,
+    cost_at_largest,
+    error_inflation,
+    fails,
     fit_tuning_law,
     given_optima,
     optima_by_hyperparameter,
-    optima_by_value,
+    require_one_kind,
     transfer_check,
 )
 from marin_scaling.laws import Array
@@ -32,14 +36,11 @@ from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.recipe.find import find_recipe
 from marin_scaling.recipe.formulas import RateLaw
 from marin_scaling.run.columns import spelled
-from marin_scaling.run.groups import GroupShift, shifted_groups
+from marin_scaling.run.numbers import number_in
 from marin_scaling.run.tuning_runs import (
     HYPERPARAMETERS,
     SweptRuns,
-    other_settings,
     read_swept_runs,
-    refuse_kinds,
-    require_equal_losses,
     texts_by_cell,
     without_failed,
 )
@@ -51,12 +52,6 @@ if TYPE_CHECKING:
 NEAR_OPTIMAL = 0.001
 """Relative loss that a good prediction costs at most: the noise of a run's seed is about 0.05 %."""
 
-_TOO_COSTLY, _FAILING = 0.003, 0.2
-"""Relative loss that a prediction may cost, and the share of cells that may lose more."""
-_PRIOR_CELLS = 4
-"""Cells with errors as expected that count beside those that were predicted."""
-_MOST_KINDS, _SHIFTED = 8, 1.2
-"""Values of a column that may set kinds apart, and the least ratio of their optima: it costs about 0.1 %."""
 _BEYOND = 1.25
 """Ratio to the swept range from which on a target lies beyond it."""
 _FAR_BEYOND, _FARTHEST = 10.0, 1e4
@@ -76,8 +71,9 @@ class TuningStatus(Enum):
     )
     COSTLY = "Use with care: the target's hyperparameters are expected to cost more than 0.3 % of its loss."
     FAR_BEYOND = "Use with care: the target lies more than ten times beyond the swept sizes, tokens or batch sizes."
-    NOT_DETERMINED = "Use with care: the runs do not determine every exponent; what they leave open follows from usual values."
+    NOT_DETERMINED = "Use with care: the runs do not determine every exponent; the usual values beside them decide the rest."
     MAY_MIX = "Use with care: a column of texts changes from cell to cell, so that the law may mix kinds of runs."
+    THREE_VALUES = "Use with care: most optima rest on three values, which a parabola fits whatever the shape of the loss."
     NOT_CHECKED = "Use with care: too few cells to leave out the largest and predict it from the others."
     NO_LOSSES = "Use with care: a table of optima has no losses, so the cost of a wrong prediction is unknown."
     USABLE = (
@@ -101,7 +97,7 @@ class TunedValue:
     is_given: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TunedTarget:
     """Predicted hyperparameters of a run, in the order in which they are chosen, and warnings about it."""
 
@@ -111,8 +107,14 @@ class TunedTarget:
     is_far: bool
 
     def __getitem__(self, name: str) -> TunedValue:
-        """Return the value of one hyperparameter."""
-        return next(each for each in self.values if each.name == name)
+        """Return the value of one hyperparameter; `UsageError` for another name."""
+        found = {each.name: each for each in self.values}
+        if name not in found:
+            raise UsageError(f"No law of {quoted(name)!r}.", fix=f"Choose {' or '.join(found)}.")
+        return found[name]
+
+    def __repr__(self) -> str:
+        return _target_text(self)
 
     @property
     def cost(self) -> float | None:
@@ -150,24 +152,26 @@ class Tuning:
 
     def _status(self, targets: Sequence[TunedTarget]) -> TuningStatus:
         applies = {
-            TuningStatus.DOES_NOT_TRANSFER: any(_fails(found) for found in self.transfers.values() if found),
-            TuningStatus.COSTLY: any((each.cost or 0.0) > _TOO_COSTLY for each in targets),
+            TuningStatus.DOES_NOT_TRANSFER: any(fails(found) for found in self.transfers.values() if found),
+            TuningStatus.COSTLY: any((each.cost or 0.0) > TOO_COSTLY for each in targets),
             TuningStatus.FAR_BEYOND: any(each.is_far for each in targets),
             TuningStatus.NOT_DETERMINED: any(law.from_prior for law in self.laws.values()),
             TuningStatus.MAY_MIX: bool(self.warnings),
+            TuningStatus.THREE_VALUES: any(map(_rest_on_three, self.optima.values())) and bool(self.runs.metric),
             TuningStatus.NOT_CHECKED: not all(self.transfers.values()),
             TuningStatus.NO_LOSSES: not self.runs.metric,
             TuningStatus.USABLE: True,
         }
         return next(status for status in TuningStatus if applies[status])
 
-    def predict(self, **point: float) -> TunedTarget:
+    def predict(self, **point: float | str) -> TunedTarget:
         """Return the tuned hyperparameters of a run by its size (`width`, `active_params` or `params`), tokens and others.
 
         A hyperparameter with a law of its own may be given, such as a batch size; its cost is then that of keeping it.
         `UsageError` for an unknown or missing name.
         """
-        target = self._point(point)
+        numbers = _numbers(point)
+        target = self._point(numbers)
         values = list[TunedValue]()
         for name in reversed([name for name in HYPERPARAMETERS if name in self.laws]):
             found = self._value(name, target)
@@ -176,7 +180,7 @@ class Tuning:
         findings = tuple(self._beyond(target))
         ratios = [_ratio_beyond(target[term], span) for law in self.laws.values() for term, span in law.spans.items()]
         order = (self.runs.size, "tokens", *HYPERPARAMETERS)
-        named = {name: float(point[name]) for name in order if name in point}
+        named = {name: numbers[name] for name in order if name in numbers}
         far = max(ratios, default=1.0) > _FAR_BEYOND
         return TunedTarget(point=named, values=tuple(values), findings=findings, is_far=far)
 
@@ -186,10 +190,10 @@ class Tuning:
         faults = [self._unknown(name) for name in point if name not in needed | self.laws.keys()]
         missing = sorted(needed - point.keys())
         faults += [f"The target has no {name}." for name in missing]
-        faults += [f"{name} is {number}, not a positive number." for name, number in point.items() if not 0 < number < math.inf]
+        faults += [f"{name} is not a positive number." for name, number in point.items() if not 0 < number < math.inf]
         if faults:
             raise UsageError(tuple(faults), fix=f"Give {', '.join([self.runs.size, *sorted(needed - {self.runs.size})])}.")
-        found = {("size" if name == self.runs.size else name): float(number) for name, number in point.items()}
+        found = {("size" if name == self.runs.size else name): number for name, number in point.items()}
         for term, span in {term: span for law in self.laws.values() for term, span in law.spans.items()}.items():
             if term in found and _ratio_beyond(found[term], span) > _FARTHEST:
                 name, (low, high) = _term(self.runs.size, term), (format_number(end, 4) for end in span)
@@ -208,7 +212,7 @@ class Tuning:
     def _value(self, name: str, target: Mapping[str, float]) -> TunedValue:
         law = self.laws[name]
         generator = np.random.default_rng([self.seed, 3])
-        cell = law.new_cell(target, generator, inflation=_inflation(self.transfers[name]))
+        cell = law.new_cell(target, generator, inflation=error_inflation(self.transfers[name]))
         chosen = math.log(target[name]) if name in target else float(np.median(law.at(target)))
         excess = law.excess(target, chosen, cell)
         return TunedValue(
@@ -243,8 +247,14 @@ class Tuning:
             raise UsageError(
                 f"The recipe {base!r} has no constants for a law of the learning rate.", fix="Choose another base."
             )
-        constants = found.rate_constants(_rate_law(self, seq_len=getattr(found, "seq_len", 1)))
-        law = self.laws["learning_rate"]
+        rate_law = _rate_law(self, seq_len=getattr(found, "seq_len", 1))
+        law, constants = self.laws["learning_rate"], found.rate_constants(rate_law)
+        (low, high), widths = law.spans["size"], found.widths()
+        if low > _FAR_BEYOND * max(widths) or high * _FAR_BEYOND < min(widths):
+            raise UsageError(
+                f"The law is of widths {low:g} to {high:g}, and the recipe {base!r} has {min(widths)} to {max(widths)}.",
+                fix="Choose the recipe that was swept as the base.",
+            )
         lines = [
             f"# {_formula(self.runs.size, law)}",
             f"# Fitted to {len(law.optima)} optima of {len(self.runs.frame)} runs in {self.runs.source}, by marin-scale tune "
@@ -340,41 +350,12 @@ def tune(
         runs, columns=columns, where=where, drop=drop, skip_incomplete=skip_incomplete, size=size, are_optima=are_optima
     )
     if not are_optima:
-        _require_one_kind(swept)
+        require_one_kind(swept)
         swept = without_failed(swept)
     optima = given_optima(swept) if are_optima else optima_by_hyperparameter(swept)
     laws = {name: fit_tuning_law(name, found, seed=seed) for name, found in optima.items()}
     transfers = {name: transfer_check(name, found, seed=seed) for name, found in optima.items()}
     return Tuning(runs=swept, optima=optima, laws=laws, transfers=transfers, seed=seed)
-
-
-def _require_one_kind(runs: SweptRuns) -> None:
-    """Raise `RunTableError` if another column than the hyperparameters sets runs apart, by their losses or their optima."""
-    require_equal_losses(runs)
-    first, *others = runs.hyperparameters
-    for name in other_settings(runs):
-        if (shift := _shift_of_optima(runs, name, ["size", "tokens", *others])) is not None:
-            ratio = f"{math.exp(shift.shift):.2g}"
-            refuse_kinds(runs, shift, f"the best {first} of {quoted(shift.high)!r} is {ratio} times that of")
-
-
-def _shift_of_optima(runs: SweptRuns, name: str, given: Sequence[str]) -> GroupShift | None:
-    """Return the difference between the optima of a column's values, of a fifth or more; None if there is none."""
-    import pandas as pd
-
-    if not 1 < runs.others[name].nunique() <= _MOST_KINDS:
-        return None
-    inside = [(label, each) for label, each in optima_by_value(runs, name) if not each.border]
-    counts = Counter(label for label, _ in inside)
-    found = [(label, each) for label, each in inside if counts[label] >= LEAST_CELLS]
-    if len(found) < 2 * LEAST_CELLS:
-        return None
-    heights = np.array([each.log_value for _, each in found])
-    coordinates = [np.log([each.at(term) for _, each in found]) for term in given]
-    varied = [each for each in coordinates if np.ptp(each) > 0]
-    labels = pd.DataFrame({name: [label for label, _ in found]})
-    shifts = shifted_groups(labels, height=heights, coordinates=varied, least=math.log(_SHIFTED))
-    return shifts[0] if shifts else None
 
 
 def _rate_law(tuning: Tuning, *, seq_len: int) -> RateLaw:
@@ -416,21 +397,14 @@ def _tokens_of_one(tuning: Tuning, *, seq_len: int) -> int:
     return 1
 
 
-def _fails(found: Sequence[Transfer]) -> bool:
-    many = sum(each.cost > _TOO_COSTLY for each in found) > _FAILING * len(found)
-    return many or _of_largest(found) > _TOO_COSTLY
+def _rest_on_three(optima: Sequence[Optimum]) -> bool:
+    return 2 * sum(each.runs <= LEAST_VALUES for each in optima) > len(optima)
 
 
-def _inflation(found: Sequence[Transfer]) -> float:
-    """Return the factor by which squared errors of predicted cells exceed the expected ones, drawn to 1 where few tell."""
-    return max(1.0, (sum(each.squared_error for each in found) + _PRIOR_CELLS) / (len(found) + _PRIOR_CELLS))
-
-
-def _of_largest(found: Sequence[Transfer]) -> float:
-    """Return the cost at the largest cell: at the best of its values of other hyperparameters."""
-    last = found[-1].optimum
-    same = [each for each in found if (each.optimum.size, each.optimum.tokens) == (last.size, last.tokens)]
-    return min(same, key=lambda each: each.optimum.loss).cost if not math.isnan(last.loss) else 0.0
+def _numbers(point: Mapping[str, float | str]) -> dict[str, float]:
+    """Return the numbers of a target, also of texts such as "1e11" or "100B"; NaN for anything else."""
+    found = {name: number_in(value) for name, value in point.items()}
+    return {name: math.nan if number is None else number for name, number in found.items()}
 
 
 def _ratio_beyond(number: float, span: tuple[float, float]) -> float:
@@ -487,7 +461,7 @@ def _transfer_document(found: Sequence[Transfer]) -> dict[str, Any]:
     return {
         "predicted": len(found),
         "within_0.1_percent": sum(cost <= NEAR_OPTIMAL for cost in costs),
-        "largest_cell_cost": _finite(_of_largest(found)),
+        "largest_cell_cost": _finite(cost_at_largest(found)),
         "greatest_cost": _finite(max(costs)),
     }
 
@@ -562,11 +536,14 @@ def _short(number: float) -> str:
 def _law_text(size: str, law: TuningLaw) -> str:
     lines = [wrapped(_formula(size, law), hang=4), f"  {'exponent of':<14} {'median':>8} {'90 % interval':>18}"]
     for term, (median, low, high) in law.exponents.items():
-        left = "  not determined by the runs" if term in law.from_prior else ""
+        prior = "usual value {:g} +- {:g}".format(*PRIORS[law.name][term])
+        left = f"  hardly determined; {prior}" if term in law.from_prior else ""
         lines.append(f"  {_term(size, term):<14} {median:>8.3f} {f'[{low:.3f}, {high:.3f}]':>18}{left}")
     border = sum(bool(each.border) for each in law.optima)
     beyond = f"; {border} of {len(law.optima)} optima lie beyond the swept values" if border else ""
-    lines.append(wrapped(f"one cell's optimum scatters about the law by {np.median(law.scatter):.1%}{beyond}", "  "))
+    lines.append(
+        wrapped(f"optima of cells scatter about the law by {np.median(law.scatter):.1%} (standard deviation){beyond}", "  ")
+    )
     return "\n".join(lines)
 
 
@@ -582,7 +559,7 @@ def _transfer_text(tuning: Tuning, name: str) -> str:
     outside = f"; {beyond} predictions lie outside of the swept values" if beyond else ""
     return wrapped(
         f"transfer: predicted from smaller cells, {near} of {len(found)} cost at most {NEAR_OPTIMAL:.1%} of the loss, the "
-        f"largest cell {_of_largest(found):.3%}, and the worst {max(each.cost for each in found):.3%}{outside}",
+        f"largest cell {cost_at_largest(found):.3%}, and the worst {max(each.cost for each in found):.3%}{outside}",
         "  ",
     )
 
@@ -598,6 +575,7 @@ def _target_text(target: TunedTarget) -> str:
     if target.cost is None:
         lines.append(wrapped("the cost of imperfect tuning is unknown: a table of optima has no losses", "  "))
     else:
-        told = f"a forecast of `marin-scale fit` is of a run tuned as well as the best ones; add {target.cost:.3%} for this one"
+        told = "a forecast of `marin-scale fit` is of a run tuned as well as the best ones; the loss of this one is expected "
+        told += f"{target.cost:.3%} higher"
         lines.append(wrapped(told, "  "))
     return "\n".join([*lines, *(wrapped(each.line, "  ") for each in target.findings)])

@@ -83,6 +83,9 @@ class ChainFile(Part):
     def _has_stages(self) -> ChainFile:
         if len(self.recipes) < 2 and not self.published:
             raise ValueError("a chain has two or more recipes, or published stages")
+        names = [each.name for each in self.recipes]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two recipes are named {twice[0]}")
         return self
 
 

@@ -294,7 +294,12 @@ class AdamHRecipe(TransferRules, WidthRange):
     z_loss_weight: float = constant(1e-7, MARIN, zero=True)
 
     def rate_constants(self, law: RateLaw) -> dict[str, float]:
-        """Return the constants with which the recipe follows a law of the matrices' learning rate."""
+        """Return the constants with which the recipe follows a law of the matrices' learning rate; `RecipeError` for Adam's."""
+        if law.is_of_adam:
+            raise RecipeError(
+                "The law is of Adam's learning rate, and the base has a law for matrices.",
+                fix="Name the column of the matrices' rate, or choose another base.",
+            )
         batch = self.rate_batch_exponent if law.batch_exponent is None else law.batch_exponent
         at = {"width": self.narrowest, "tokens": self.tuned_tokens, "batch_size": self.tuned_batch_size}
         return {

@@ -44,6 +44,8 @@ _KIND = re.compile(r"vocab|tokeni[sz]er|seq|context|data|corpus|stage|phase|arch
 """A column with such a name tells kinds of runs apart, also where its values are numbers."""
 
 _MANY = 3
+_PARABOLA = 3
+"""Runs that a parabola goes through whatever their losses."""
 _LEAST_SHARE = 0.3
 _LEAST_CELLS = 5
 _MOST_ROWS = 2000
@@ -352,11 +354,20 @@ def find_sweep(frame: pd.DataFrame, others: pd.DataFrame) -> Sweep:
             continue
         if _REPLICATE.search(str(name)):
             replicated.append(str(name))
+        elif _cannot_be_tested(str(name), cells, values):
+            swept.append(str(name))
         elif (chance := _chance_of_column(str(name), cells, loss, values)) is not None:
             least = _NAMED_CHANCE if _TUNED.search(str(name)) else _CHANCE
             (swept if chance < least else replicated).append(str(name))
     marks = list(zip(cells.tolist(), *(others[name].iloc[rows].astype(str) for name in replicated), strict=True))
     return Sweep(swept=tuple(swept), replicated=tuple(replicated), are_replicates=len(set(marks)) == len(marks) > 0)
+
+
+def _cannot_be_tested(name: str, cells: NDArray[np.int64], values: NDArray[np.str_]) -> bool:
+    """Return True for a hyperparameter by its name whose parabolas take all freedom, as those of three runs a cell do."""
+    pairs = set(zip(cells.tolist(), values.tolist(), strict=True))
+    is_full = len(pairs) == len(values) and max(np.bincount(cells)) <= _PARABOLA
+    return bool(_TUNED.search(name)) and is_full and "" not in values and numbers_in(values) is not None
 
 
 def _varies(cells: NDArray[np.int64], values: NDArray[np.str_]) -> bool:

@@ -212,7 +212,7 @@ def _routing_lines(found: Stability) -> list[str]:
 def _entropy_line(found: Stability) -> str:
     line, share = f"router entropy {np.mean(found.entropies):.3g} nats", entropy_share(found)
     if share is None or found.experts is None:
-        return line
+        return f"{line}; lowest layer {min(found.entropies):.3g}" if len(found.entropies) > 1 else line
     most = math.log(found.experts)
     lowest = f"; lowest layer {share:.0%}" if len(found.entropies) > 1 else ""
     return f"{line}, {np.mean(found.entropies) / most:.0%} of ln({found.experts}) = {most:.3g}{lowest}"

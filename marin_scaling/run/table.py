@@ -160,12 +160,13 @@ def _stored_cells(folder: Path) -> RawTable:
         for name, column in COLUMNS.items()
         if column.stored and not (column.usual and all(column.stored(each) == column.usual(each) for each in runs))
     }
-    if len({(run.spec.rung_name, run.spec.seed) for run in runs}) < len(runs):
-        columns |= _swept_columns(runs)
+    swept = _swept_columns(runs) if len({(run.spec.rung_name, run.spec.seed) for run in runs}) < len(runs) else {}
+    columns |= swept
     sources = [str(stored.folder) for stored in runs]
     cells = pd.DataFrame({**columns, "source": sources}).astype({"loss": object})
     places = tuple(stored.folder.name for stored in runs)
-    return RawTable(name=str(folder), cells=cells, places=places, units_are_certain=True)
+    varied = tuple(name for name, values in swept.items() if name != "width" and len(set(values)) > 1)
+    return RawTable(name=str(folder), cells=cells, places=places, units_are_certain=True, swept=varied)
 
 
 def _swept_columns(runs: Sequence[StoredRun]) -> dict[str, list[Any]]:
@@ -233,7 +234,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     found = {rows[position]: why for position, why in audit.reasons.items()}
     frame = frame.drop(index=list(audit.reasons)).reset_index(drop=True)
     others = others.drop(index=list(audit.reasons)).reset_index(drop=True)
-    sweep = find_sweep(frame, others)
+    sweep = Sweep(swept=raw.swept) if raw.swept else find_sweep(frame, others)
     kinds = audit_kinds(frame, others, sweep=sweep)
     if any(each.code == "flop-count" for each in computed):  # the formula is the cause of a step
         kinds = [each for each in kinds if each.code != "flop-count"]

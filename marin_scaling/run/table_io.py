@@ -33,6 +33,8 @@ class RawTable:
     places: tuple[str, ...]
     units_are_certain: bool = False
     """True for the records of a run store, in which this tool counted FLOPs, parameters and tokens."""
+    swept: tuple[str, ...] = ()
+    """Columns that are known to have been swept."""
 
     def column_names(self) -> list[str]:
         """Names of the columns, as in the file."""

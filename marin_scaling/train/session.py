@@ -129,7 +129,9 @@ class TrainableLadder(LoadedLadder):
     def sweep_status(self) -> list[RunState]:
         """Return the state of every run of the ladder's sweep that was begun."""
         place = workplace()
-        return [run_state(spec, place) for spec in begun_specs(f"{self.ladder.file.name}-sweep", place)]
+        specs = begun_specs(f"{self.ladder.file.name}-sweep", place)
+        specs.sort(key=lambda spec: (spec.budget_flops, spec.model.hidden_dim, spec.batch_size, spec.optimizer.learning_rate))
+        return [run_state(spec, place) for spec in specs]
 
     def seconds_left(self, states: Sequence[RunState]) -> float | None:
         """Return the seconds until all rungs are recorded, at the speed of those that are; None if none is."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marin_scaling.errors import FitRefused, RunTableError, StorageError, UsageError
+from marin_scaling.errors import FitRefused, RecipeError, RunTableError, StorageError, UsageError
 from marin_scaling.fitting.tuning import fit_tuning_law, optima_by_hyperparameter
 from marin_scaling.forecast.tuning import TuningStatus, tune
 from marin_scaling.recipe.find import find_recipe, trust_recipe
@@ -402,3 +402,29 @@ def test_the_document_has_finite_numbers_and_the_warnings_of_a_target():
     (target,) = json.loads(text)["targets"]
     assert len(target["findings"]) == 2
     assert target["expected_cost"] > 0
+
+
+def test_a_target_takes_numbers_as_people_write_them():
+    found = tune(sweep())
+    assert found.predict(width="512", tokens="4B")["learning_rate"] == found.predict(width=512, tokens=4e9)["learning_rate"]
+    with pytest.raises(UsageError):
+        found.predict(width="wide", tokens=4e9)
+    with pytest.raises(UsageError):
+        found.predict(width=512, tokens=4e9)["lr"]
+
+
+def test_three_values_a_cell_are_fitted_and_never_called_usable():
+    """A parabola goes through any three runs; a farther run makes the optimum less certain."""
+    near, far = (tune(sweep(factors=factors)) for factors in ((0.5, 1.0, 2.0), (0.125, 1.0, 8.0)))
+    assert near.status is far.status is TuningStatus.THREE_VALUES
+    assert far.optima["learning_rate"][0].log_sd > near.optima["learning_rate"][0].log_sd
+
+
+def test_a_base_that_was_not_swept_is_refused(tmp_path, monkeypatch):
+    """By its widths, or as one that tunes matrices where Adam was swept."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError):
+        tune(sweep(cells=[(width // 32, tokens) for width, tokens in CELLS])).write_recipe("tuned.yaml", base="delphi")
+    with pytest.raises(RecipeError):
+        tune(sweep().rename(columns={"lr": "adam_lr"})).write_recipe("tuned.yaml", base="delphi")
+    assert not list(tmp_path.iterdir())
