@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NoReturn, Self
 
-from marin_scaling.limits import MESSAGE_CHARACTERS, MESSAGE_LINES
-from marin_scaling.printable import printable, quoted, shortened
+from marin_scaling.printable import MESSAGE_CHARACTERS, MESSAGE_LINES, printable, quoted, shortened
 
 
 def refuse(what: str, *, fix: str) -> NoReturn:

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
-from marin_scaling.limits import COMMITS_SEARCHED, VERSIONS_BYTES
-from marin_scaling.printable import joined
+from marin_scaling.printable import COMMITS_SEARCHED, VERSIONS_BYTES, joined
 from marin_scaling.untrusted_files import GIT_NAME, program, repository_root
 
 _SETTINGS = {

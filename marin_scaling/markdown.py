@@ -13,8 +13,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
-from marin_scaling.limits import CELL_CHARACTERS, LISTED, PREFORMATTED_CHARACTERS, PREFORMATTED_LINES, TITLE_CHARACTERS
-from marin_scaling.printable import is_hidden, printable, shortened
+from marin_scaling.printable import (
+    CELL_CHARACTERS,
+    LISTED,
+    PREFORMATTED_CHARACTERS,
+    PREFORMATTED_LINES,
+    TITLE_CHARACTERS,
+    is_hidden,
+    printable,
+    shortened,
+)
 from marin_scaling.untrusted_text import can_be_read
 
 _ITEM = re.compile(r"[-*+•] |\d+[.)] ")

@@ -24,8 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.limits import FAULTS_NAMED, UNKNOWN_KEYS_NAMED, VALUE_CHARACTERS
-from marin_scaling.printable import quoted
+from marin_scaling.printable import FAULTS_NAMED, UNKNOWN_KEYS_NAMED, VALUE_CHARACTERS, quoted
 
 
 class Part(BaseModel):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from marin_scaling.errors import StorageError, VerificationError
-from marin_scaling.limits import NAME_BYTES
+from marin_scaling.printable import NAME_BYTES
 
 GIT_NAME = ".git"
 

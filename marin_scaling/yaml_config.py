@@ -13,14 +13,14 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ValidationError
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.limits import (
+from marin_scaling.printable import (
     FIRST_YEAR,
     LAST_YEAR,
     MESSAGE_LINES,
     NUMBER_CHARACTERS,
     YAML_BYTES,
+    quoted,
 )
-from marin_scaling.printable import quoted
 from marin_scaling.strict_model import Fault, Part, faults_of
 
 MOST_VALUES = 100_000

@@ -100,8 +100,8 @@ def _sweep(choices: list[str]) -> dict[str, list[float]]:
     """Return the arguments of `swept` that the options give."""
     from marin_scaling.cli.fit import chosen_pairs
     from marin_scaling.errors import UsageError
-    from marin_scaling.run.numbers import number_in
     from marin_scaling.run.plan import SWEEP_LIKE, SWEPT
+    from marin_scaling.run.table_io import number_in
 
     found = dict[str, list[float]]()
     for name, text in chosen_pairs(choices, option="--sweep", example="learning_rate=0.5,0.7,1,1.4,2").items():

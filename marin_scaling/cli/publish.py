@@ -99,7 +99,7 @@ def validate(
     from marin_scaling.errors import Severity, UsageError
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
-    from marin_scaling.limits import EXPERIMENTS_NAMED
+    from marin_scaling.printable import EXPERIMENTS_NAMED
     from marin_scaling.publish.chain_page import read_chains
     from marin_scaling.units import counted
     from marin_scaling.untrusted_files import is_present, require_regular_tree

@@ -195,10 +195,10 @@ def review(
     from datetime import UTC, datetime
 
     from marin_scaling.git import remote_address
-    from marin_scaling.limits import COMMENT_CHARACTERS
     from marin_scaling.preregistration.review.comment import readable
     from marin_scaling.preregistration.review.pull_request import review_branch
     from marin_scaling.preregistration.review.report import review_text
+    from marin_scaling.printable import COMMENT_CHARACTERS
 
     base = base or ("origin/main" if remote_address(Path.cwd()) else "main")
     found = review_branch(base, registry_dir=registry, runs_dir=runs)

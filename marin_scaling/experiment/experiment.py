@@ -18,8 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError, MarinScalingError
 from marin_scaling.files import read_plain, replace_file
-from marin_scaling.limits import MALFORMED_LINES, YAML_BYTES
-from marin_scaling.printable import joined, printable
+from marin_scaling.printable import MALFORMED_LINES, YAML_BYTES, joined, printable
 from marin_scaling.speedrun.submission import Author, Code
 from marin_scaling.strict_model import SHA256, Part, fault_text
 from marin_scaling.untrusted_files import is_present

@@ -22,10 +22,9 @@ from marin_scaling.printable import joined
 from marin_scaling.run.cells import has_many_per_cell
 from marin_scaling.run.columns import map_columns, unit_of_name
 from marin_scaling.run.loss_units import loss_in_nats
-from marin_scaling.run.numbers import BadCells, read_numbers
 from marin_scaling.run.size_units import convert_target_units, has_sizes
 from marin_scaling.run.table import UNIQUE_TOKENS, cells_of_frame, column_texts, read_cells
-from marin_scaling.run.table_io import RawTable, is_empty
+from marin_scaling.run.table_io import BadCells, RawTable, is_empty, read_numbers
 from marin_scaling.units import format_flops, format_number, metric_of_column
 
 if TYPE_CHECKING:

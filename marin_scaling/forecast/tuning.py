@@ -34,9 +34,9 @@ from marin_scaling.fitting.tuning import (
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.formulas import RateLaw
+from marin_scaling.recipe.model_shape import RateLaw
 from marin_scaling.run.columns import spelled
-from marin_scaling.run.numbers import number_in
+from marin_scaling.run.table_io import number_in
 from marin_scaling.run.tuning_runs import (
     HYPERPARAMETERS,
     SweptRuns,
@@ -71,7 +71,7 @@ class TuningStatus(Enum):
     )
     COSTLY = "Use with care: the target's hyperparameters are expected to cost more than 0.3 % of its loss."
     FAR_BEYOND = "Use with care: the target lies more than ten times beyond the swept sizes, tokens or batch sizes."
-    NOT_DETERMINED = "Use with care: the runs do not determine every exponent; the usual values beside them decide the rest."
+    NOT_DETERMINED = "Use with care: the runs do not determine every exponent; the usual values with them decide the rest."
     MAY_MIX = "Use with care: a column of texts changes from cell to cell, so that the law may mix kinds of runs."
     THREE_VALUES = "Use with care: most optima rest on three values, which a parabola fits whatever the shape of the loss."
     NOT_CHECKED = "Use with care: too few cells to leave out the largest and predict it from the others."

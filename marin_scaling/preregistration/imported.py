@@ -21,7 +21,6 @@ from marin_scaling.canonical_json import dump_canonical, load_strict
 from marin_scaling.errors import StatementError, UsageError, VerificationError
 from marin_scaling.files import new_folder, read_bytes
 from marin_scaling.git import Repository, TreeEntry, fetched
-from marin_scaling.limits import IMPORTED_BYTES, IMPORTED_FILES
 from marin_scaling.preregistration.layout import LOG_NAME
 from marin_scaling.preregistration.log import extends, read_log
 from marin_scaling.preregistration.outcome import State, Verdict
@@ -29,6 +28,7 @@ from marin_scaling.preregistration.registry import REGISTRY, identity, registrat
 from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.preregistration.verify.rules import log_step
+from marin_scaling.printable import IMPORTED_BYTES, IMPORTED_FILES
 from marin_scaling.strict_model import COMMIT_PATTERN, One, Part, Reason, check_document
 from marin_scaling.untrusted_files import is_present, require_regular_tree, shown
 

@@ -158,8 +158,8 @@ def read_signed_table(
     `curves` is that of `ladder.json` or of a target file. `RunTableError` as in `read_run_table`, and for a run to complete
     that is missing, has a final loss, or no curve.
     """
-    from marin_scaling.run.numbers import number_in
     from marin_scaling.run.table import read_cells, read_run_table, table_of_frame
+    from marin_scaling.run.table_io import number_in
 
     if not curves or not curves["complete"]:
         return read_run_table(path, **choices)

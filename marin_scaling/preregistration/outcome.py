@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import VerificationError
-from marin_scaling.preregistration.families import Forecaster
+from marin_scaling.preregistration.registry import Forecaster
 from marin_scaling.preregistration.statement import Statement, agrees, sorted_quantiles
 from marin_scaling.printable import printable
 from marin_scaling.scoring import Scores, crps, score

@@ -20,15 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.files import read_bytes
 from marin_scaling.preregistration.events.observation import ended_at
-from marin_scaling.preregistration.families import families, family_numbers, readable_forecasts
 from marin_scaling.preregistration.imported import REGISTRIES, ImportedRegistry, imported_registries
 from marin_scaling.preregistration.log import own_receipts
 from marin_scaling.preregistration.outcome import State, Verdict, against_baseline, scores_of
 from marin_scaling.preregistration.registry import (
     REGISTRY,
+    families,
+    family_numbers,
     identity,
     is_outside_target,
     read_registration,
+    readable_forecasts,
     registration_folders,
 )
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment

@@ -21,11 +21,11 @@ from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_re
 from marin_scaling.preregistration.statement import prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, rows_so_far
+from marin_scaling.run.import_runs import joined_run
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.stability import GRADIENT_NORM_KEYS, stability_of_log, stability_of_rows, without_norms
 from marin_scaling.run.store import RUNS_DIR, read_runs, workplace
 from marin_scaling.run.table import read_run_table
-from marin_scaling.run.tracked_run import joined_run
 from marin_scaling.untrusted_files import is_present
 
 

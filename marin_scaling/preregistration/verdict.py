@@ -18,12 +18,11 @@ from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_text
 from marin_scaling.preregistration.events.observation import ended_at, marks_text, not_checked, read_observation
-from marin_scaling.preregistration.families import forecaster
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
 from marin_scaling.preregistration.outcome import State, Verdict, outcome_document, verdict_of
 from marin_scaling.preregistration.register import Registration, answering_spec
-from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
+from marin_scaling.preregistration.registry import REGISTRY, forecaster, one_folder, read_registration, signers_path
 from marin_scaling.preregistration.statement import Statement, moment_text, parse_moment, prediction_at
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps

@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.errors import MarinScalingError, Severity
-from marin_scaling.limits import LISTED
 from marin_scaling.markdown import Markdown, escape, link, malformed_section, page_name, web_link, without_root
-from marin_scaling.printable import joined
+from marin_scaling.printable import LISTED, joined
 from marin_scaling.publish.figures import figure_files, picture_files, render, show_figure, show_pictures
 from marin_scaling.publish.interactive_board import PROGRAM, board_chart, live_board, row_values, scaling_chart
 from marin_scaling.publish.submission_page import pages_of, recorded_curves, submission_page

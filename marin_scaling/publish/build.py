@@ -16,13 +16,13 @@ from pathlib import Path
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import MarinScalingError, SiteError, UsageError, missing_extra
 from marin_scaling.files import replace_file
-from marin_scaling.limits import SITE_SECONDS
 from marin_scaling.markdown import page_name, without_root
 from marin_scaling.preregistration.log import Receipts, read_log, receipts_with_history
 from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.registry import registration_folders
 from marin_scaling.preregistration.statement import parse_moment
 from marin_scaling.preregistration.verification import require_whole_registry
+from marin_scaling.printable import SITE_SECONDS
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.publish.experiment_pages import experiment_pages, explanations
 from marin_scaling.publish.figures import PLOTTER_NAME, SITE_ASSETS, asset, plotter, render

@@ -19,7 +19,7 @@ from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.laws import Array
-from marin_scaling.limits import RUNS_DRAWN
+from marin_scaling.printable import RUNS_DRAWN
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure
 from marin_scaling.run.store import HistoryRow
 from marin_scaling.run.table import BUDGET_SPAN

@@ -34,9 +34,8 @@ from marin_scaling.experiment.experiment import (
     read_experiments,
     to_line,
 )
-from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.markdown import Markdown, cell, chip, escape, link, malformed_section, page_name, web_link, whole
-from marin_scaling.printable import joined
+from marin_scaling.printable import FAULTS_NAMED, joined
 from marin_scaling.publish.chain_page import ChainPages, chain_pages
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.figures import asset, picture_files, render, show_pictures

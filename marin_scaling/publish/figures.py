@@ -24,10 +24,9 @@ from marin_scaling import markdown
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import StorageError, UsageError
 from marin_scaling.files import replace_file
-from marin_scaling.limits import JOINED, LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, chip, escape, link
 from marin_scaling.preregistration.outcome import State
-from marin_scaling.printable import joined
+from marin_scaling.printable import JOINED, LISTED, TITLE_CHARACTERS, joined
 from marin_scaling.units import counted, format_count, format_duration, format_flops
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import pandas as pd
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast
-from marin_scaling.limits import FORECASTS_DRAWN, JOINED, LISTED, RUNS_DRAWN, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, listed, page_name, web_link, without_root
 from marin_scaling.preregistration.imported import REGISTRIES, ImportedRegistry, imported_registries
 from marin_scaling.preregistration.layout import RECORD_NAME
@@ -28,7 +27,7 @@ from marin_scaling.preregistration.track_record import (
     several_of_one_run,
     track_records,
 )
-from marin_scaling.printable import shortened
+from marin_scaling.printable import FORECASTS_DRAWN, JOINED, LISTED, RUNS_DRAWN, TITLE_CHARACTERS, shortened
 from marin_scaling.publish.charts import NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, drawn_runs, law_panel
 from marin_scaling.publish.figures import (
     LAW_COLOUR,

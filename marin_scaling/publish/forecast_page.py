@@ -15,23 +15,22 @@ from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
-from marin_scaling.limits import RUNS_DRAWN
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_of
 from marin_scaling.preregistration.events.observation import ended_at, marks_text, read_observation
-from marin_scaling.preregistration.families import Forecaster, forecaster
 from marin_scaling.preregistration.format import ASSURANCE
 from marin_scaling.preregistration.ladder_records import ladder_table
 from marin_scaling.preregistration.log import Receipts, read_log
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
-from marin_scaling.preregistration.registry import signers_path
+from marin_scaling.preregistration.registry import Forecaster, forecaster, signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
 from marin_scaling.preregistration.statement import parse_moment, prediction_at
 from marin_scaling.preregistration.verdict import reservations, tracked_reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
+from marin_scaling.printable import RUNS_DRAWN
 from marin_scaling.publish.figures import render, sentence, state_chip
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast, stability_section
 from marin_scaling.run.curves import rows_so_far

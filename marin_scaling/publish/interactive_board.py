@@ -11,8 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from marin_scaling.limits import FORECASTS_DRAWN
-from marin_scaling.printable import joined
+from marin_scaling.printable import FORECASTS_DRAWN, joined
 from marin_scaling.publish.figures import LAW_COLOUR, asset, chart_spec, figure
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, BoardRow, Projection
 from marin_scaling.speedrun.track import AXES, axis_key

@@ -14,9 +14,9 @@ from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
-from marin_scaling.limits import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
 from marin_scaling.preregistration.outcome import State
+from marin_scaling.printable import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
 from marin_scaling.publish.figures import render, state_chip
 from marin_scaling.run.stability import Stability, entropy_share, extreme_loads, norm_spikes, stability_of_rows
 from marin_scaling.speedrun.entry import RUNS_PREFIX

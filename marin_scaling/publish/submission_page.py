@@ -13,9 +13,8 @@ from typing import Any
 
 from marin_scaling.canonical_json import leaves
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.limits import JOINED
 from marin_scaling.markdown import cell, page_name, web_link
-from marin_scaling.printable import joined
+from marin_scaling.printable import JOINED, joined
 from marin_scaling.publish.charts import curve_chart
 from marin_scaling.publish.figures import picture_files, render, show_pictures
 from marin_scaling.run.store import read_run, records_by_log

@@ -9,8 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, Protocol
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.formulas import MARIN, Formula, Hyperparameters, RateLaw, TransferRules, constant
-from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD, ModelShape, forward_flops_per_token, training_flops
+from marin_scaling.recipe.model_shape import (
+    MARIN,
+    WITH_LM_HEAD,
+    WITHOUT_LM_HEAD,
+    Formula,
+    Hyperparameters,
+    ModelShape,
+    RateLaw,
+    TransferRules,
+    constant,
+    forward_flops_per_token,
+    training_flops,
+)
 from marin_scaling.units import format_flops
 
 RungKey = tuple[str, int, float, int, float]

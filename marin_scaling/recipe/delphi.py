@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import DEPTH, AdamHRecipe, MarinWidths, RungPlan, batch_for_steps, paid_tokens, steps_for_budget
-from marin_scaling.recipe.formulas import (
+from marin_scaling.recipe.model_shape import (
     DENSE_COUNTING,
     MARIN,
     Formula,
     Hyperparameters,
+    ModelShape,
     constant,
     rate_doubts,
     transfer_formulas,
 )
-from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.units import format_flops, format_number
 
 

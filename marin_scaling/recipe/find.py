@@ -21,9 +21,8 @@ from pydantic import field_validator
 from marin_scaling.errors import RecipeError, RecipeFailed
 from marin_scaling.recipe.base import Recipe, RungPlan
 from marin_scaling.recipe.delphi import DelphiRecipe
-from marin_scaling.recipe.formulas import constants_of
 from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
-from marin_scaling.recipe.model_shape import ModelShape
+from marin_scaling.recipe.model_shape import ModelShape, constants_of
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecipe
 from marin_scaling.strict_model import Part
 from marin_scaling.units import counted, format_flops, format_number

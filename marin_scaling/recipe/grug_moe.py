@@ -26,8 +26,7 @@ from marin_scaling.recipe.base import (
     sensible_widths,
     steps_for_budget,
 )
-from marin_scaling.recipe.formulas import MOE_COUNTING, Formula, Hyperparameters, RateLaw, constant, rate_doubts
-from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.recipe.model_shape import MOE_COUNTING, Formula, Hyperparameters, MoeShape, RateLaw, constant, rate_doubts
 
 _MOE = "Marin, experiments/grug/moe/heuristic.py"
 _MAY = f"{_MOE}, May recipe (#5951)"

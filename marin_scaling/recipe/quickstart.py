@@ -7,8 +7,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from marin_scaling.recipe.base import AdamHRecipe, RungPlan, Schedule, sensible_widths, steps_for_budget
-from marin_scaling.recipe.formulas import DENSE_COUNTING, MOE_COUNTING, Formula, constant, rate_doubts, transfer_formulas
-from marin_scaling.recipe.model_shape import ModelShape, MoeShape
+from marin_scaling.recipe.model_shape import (
+    DENSE_COUNTING,
+    MOE_COUNTING,
+    Formula,
+    ModelShape,
+    MoeShape,
+    constant,
+    rate_doubts,
+    transfer_formulas,
+)
 
 _TUNED = "tuned on this scale, lab book 2026-11-21"
 _CHOSEN = "chosen for two CPU cores"

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 from marin_scaling.errors import Finding, RunTableError, error, note
 from marin_scaling.printable import joined, quoted
-from marin_scaling.run.numbers import number_in, plain_number
-from marin_scaling.run.table_io import RawTable, chart_series, is_empty
+from marin_scaling.run.table_io import RawTable, chart_series, is_empty, number_in, plain_number
 from marin_scaling.units import METRICS
 
 

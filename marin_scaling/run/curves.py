@@ -20,7 +20,7 @@ from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
 from marin_scaling.run.columns import COLUMNS, STEP_NAMES, aliases_of, spelled
-from marin_scaling.run.numbers import number_in
+from marin_scaling.run.import_runs import TrackedRun
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import (
     History,
@@ -34,8 +34,7 @@ from marin_scaling.run.store import (
     run_folder,
     work_dir,
 )
-from marin_scaling.run.table_io import chart_series, is_empty, read_table_file
-from marin_scaling.run.tracked_run import TrackedRun
+from marin_scaling.run.table_io import chart_series, is_empty, number_in, read_table_file
 
 
 class LossCurve:

@@ -19,10 +19,9 @@ from marin_scaling.errors import RunTableError, UsageError, first_line, missing_
 from marin_scaling.files import read_bytes
 from marin_scaling.printable import printable
 from marin_scaling.run.columns import spelled
-from marin_scaling.run.numbers import plain_number
+from marin_scaling.run.import_runs import Keep, TrackedRun, kept_values, moment_in
 from marin_scaling.run.stability import GRADIENT_NORM_KEYS
-from marin_scaling.run.table_io import damaged, flat
-from marin_scaling.run.tracked_run import Keep, TrackedRun, kept_values, moment_in
+from marin_scaling.run.table_io import damaged, flat, plain_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES
 
 _MOST_LINE_BYTES = 20_000

@@ -14,9 +14,9 @@ import pandas as pd
 
 from marin_scaling.laws import Array
 from marin_scaling.run.columns import spelled
-from marin_scaling.run.numbers import number_in
+from marin_scaling.run.import_runs import TrackedRun
 from marin_scaling.run.store import HistoryRow
-from marin_scaling.run.tracked_run import TrackedRun
+from marin_scaling.run.table_io import number_in
 
 Shares = Sequence[Sequence[float]]
 """Shares of the tokens' choices by layer and expert; each layer's sum to 1."""

@@ -18,7 +18,7 @@ from marin_scaling.errors import MarinScalingError, RecordError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, read_own_bytes
 from marin_scaling.git import GitError, find_repository
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
-from marin_scaling.limits import FIRST_YEAR, LAST_YEAR
+from marin_scaling.printable import FIRST_YEAR, LAST_YEAR
 from marin_scaling.run.spec import DIRECTORY_DIGITS, RunSpec, parse_part, read_spec
 from marin_scaling.strict_model import Part
 from marin_scaling.untrusted_files import is_present, require_no_link

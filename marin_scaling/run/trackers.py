@@ -15,18 +15,18 @@ from typing import Any, NoReturn
 from marin_scaling.errors import RunTableError, UsageError, first_line
 from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
+from marin_scaling.run.import_runs import START_KEYS, Keep, TrackedRun, is_nan, kept_values, moment_in
 from marin_scaling.run.logs import offline_runs, online_runs, read_text_log
-from marin_scaling.run.numbers import number_in
 from marin_scaling.run.table_io import (
     RawTable,
     damaged,
     flat,
     is_empty,
     is_table_file,
+    number_in,
     read_table_file,
     table_ending,
 )
-from marin_scaling.run.tracked_run import START_KEYS, Keep, TrackedRun, is_nan, kept_values, moment_in
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 ONLINE = "wandb:"

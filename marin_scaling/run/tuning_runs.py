@@ -20,9 +20,8 @@ from marin_scaling.run.audit import Exclusion, excluded_by_status
 from marin_scaling.run.cells import NEARNESS, numbers_in
 from marin_scaling.run.columns import COLUMNS, map_columns, spelled, unit_of_name
 from marin_scaling.run.groups import GroupShift, choice_of, shifts_of_best, values_named
-from marin_scaling.run.numbers import BadCells, number_in, read_numbers
 from marin_scaling.run.table import cells_of_frame, column_texts, elsewhere, incomplete, one_meaning, read_cells
-from marin_scaling.run.table_io import RawTable, is_empty
+from marin_scaling.run.table_io import BadCells, RawTable, is_empty, number_in, read_numbers
 from marin_scaling.units import format_number
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 
 from marin_scaling.accelerators import accelerator
 from marin_scaling.errors import UsageError
-from marin_scaling.limits import FAULTS_NAMED
-from marin_scaling.printable import quoted
+from marin_scaling.printable import FAULTS_NAMED, quoted
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, MoeShape, training_flops
 from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.store import StoredRun

@@ -14,8 +14,7 @@ from registration_factory import make_registration, store_run
 from marin_scaling.errors import SiteError, UsageError
 from marin_scaling.fitting.custom_law import load_law
 from marin_scaling.laws import SurfaceLaw
-from marin_scaling.limits import LISTED, RUNS_DRAWN
-from marin_scaling.printable import plain
+from marin_scaling.printable import LISTED, RUNS_DRAWN, plain
 from marin_scaling.publish.site_settings import require_plain_settings
 from marin_scaling.run.table import simulate_ladder
 

@@ -27,9 +27,16 @@ from typer.testing import CliRunner
 from marin_scaling.cli.app import app
 from marin_scaling.errors import SigningError, StatementError
 from marin_scaling.ladder.config import Promise
-from marin_scaling.preregistration.families import Forecaster, RunSize, family_numbers, run_size
 from marin_scaling.preregistration.register import Registration
-from marin_scaling.preregistration.registry import allow_signer, read_registration, registration_folders
+from marin_scaling.preregistration.registry import (
+    Forecaster,
+    RunSize,
+    allow_signer,
+    family_numbers,
+    read_registration,
+    registration_folders,
+    run_size,
+)
 from marin_scaling.preregistration.review.report import of_void_conditions, remarks
 from marin_scaling.preregistration.track_record import KnownForecasts
 from marin_scaling.preregistration.verdict import verdicts_on

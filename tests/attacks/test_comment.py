@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.ladder.config import Promise
-from marin_scaling.limits import COMMENT_CHARACTERS
 from marin_scaling.preregistration.review.comment import escape, fitting, length
+from marin_scaling.printable import COMMENT_CHARACTERS
 
 CALLS = (
     "@everyone @org/team @ada",

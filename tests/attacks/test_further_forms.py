@@ -18,12 +18,11 @@ from typer.testing import CliRunner
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.cli.app import app
-from marin_scaling.limits import SIGNERS_BYTES, SIGNERS_CHANGED
-from marin_scaling.preregistration.families import run_size
 from marin_scaling.preregistration.layout import SIGNERS_NAME
 from marin_scaling.preregistration.register import Registration
-from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.registry import read_registration, run_size
 from marin_scaling.preregistration.signing.allowed_signers import joined_people
+from marin_scaling.printable import SIGNERS_BYTES, SIGNERS_CHANGED
 
 BASE = ("--no-refit", "--base", "main")
 

@@ -16,8 +16,8 @@ from fitted_registration import simulated_ladder
 from one_page import page
 from submission_factory import submission_document
 
-from marin_scaling.limits import LISTED, PREFORMATTED_CHARACTERS, UNKNOWN_KEYS_NAMED, YAML_BYTES
 from marin_scaling.preregistration.public_record import COLUMNS
+from marin_scaling.printable import LISTED, PREFORMATTED_CHARACTERS, UNKNOWN_KEYS_NAMED, YAML_BYTES
 from marin_scaling.publish import experiment_pages as experiment_page
 from marin_scaling.publish.build import generated_pages
 

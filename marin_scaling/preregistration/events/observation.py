@@ -36,7 +36,7 @@ from marin_scaling.units import counted, format_count, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
-    from marin_scaling.run.tracked_run import LoggedValues, TrackedRun
+    from marin_scaling.run.import_runs import LoggedValues, TrackedRun
 
 _PROMISED = ("tracker", "project", "run", "key")
 _ENDED = ("", "finished")
@@ -119,8 +119,8 @@ def observe(
     the curve of the run was forecast. `diverged` takes a key that has no value at the end as that of a run that diverged.
     `VerificationError` lists every way in which the log is not that of the run that `target` names.
     """
+    from marin_scaling.run.import_runs import LoggedValues, joined_run
     from marin_scaling.run.logs import TEXT_KINDS
-    from marin_scaling.run.tracked_run import LoggedValues, joined_run
     from marin_scaling.run.trackers import TABLE_KINDS
 
     outcome = target["outcome"]
@@ -204,7 +204,7 @@ def runs_in_logs(
 
 def _named_run(name: str, runs: Sequence[TrackedRun], *, where: str) -> TrackedRun:
     """Return the one run with this id, or else name, with all its restarts under one id."""
-    from marin_scaling.run.tracked_run import start_of, with_restarts
+    from marin_scaling.run.import_runs import start_of, with_restarts
 
     found = [run for run in runs if run.id == name] or [run for run in runs if run.name == name]
     if len(found) == 1 or (found and len({(run.id, run.project) for run in found}) == 1 and all(map(start_of, found))):
@@ -273,7 +273,7 @@ def _faults_of_source(runs: Sequence[TrackedRun], target: Mapping[str, Any], sta
 
 def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the signed reading holds of one of the joined runs."""
-    from marin_scaling.run.tracked_run import LoggedValues
+    from marin_scaling.run.import_runs import LoggedValues
 
     last, first = LoggedValues(replace(run, config={})), LoggedValues(replace(run, config={}, metrics=run.first))
     apart = [after - before for before, after in pairwise(run.steps)]

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from marin_scaling.limits import CELL_CHARACTERS, FAULTS_NAMED
 from marin_scaling.markdown import preformatted
 from marin_scaling.preregistration.review.compare_trees import BaseFault
-from marin_scaling.printable import TABLE_WIDTH, joined, printable, shortened, wrapped
+from marin_scaling.printable import CELL_CHARACTERS, FAULTS_NAMED, TABLE_WIDTH, joined, printable, shortened, wrapped
 from marin_scaling.units import counted
 
 _PLAIN = re.compile(r"(?:[A-Za-z0-9 ,;()%=+'?-]|[.:](?=[ \d]|$)|(?<=[A-Za-z])[/_](?=[A-Za-z]))*")

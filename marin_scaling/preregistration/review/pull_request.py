@@ -14,7 +14,6 @@ from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import DocumentError, MarinScalingError, StatementError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes
 from marin_scaling.git import checkout_command, require_repository, restoring
-from marin_scaling.limits import FAULTS_NAMED
 from marin_scaling.preregistration.events.amendment import Amendment
 from marin_scaling.preregistration.ladder_records import RUN_FILES, contradicts_forecasts
 from marin_scaling.preregistration.layout import (
@@ -53,7 +52,7 @@ from marin_scaling.preregistration.verdict import verdicts_on
 from marin_scaling.preregistration.verify.authenticity import VerifiedSeal, verify_folder
 from marin_scaling.preregistration.verify.refit import verify_and_fit
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_whole
-from marin_scaling.printable import joined
+from marin_scaling.printable import FAULTS_NAMED, joined
 from marin_scaling.run.store import run_folder, run_folders
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import UnsafeTreeError, is_present, require_regular_tree, shown

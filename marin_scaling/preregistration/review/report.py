@@ -14,7 +14,6 @@ from marin_scaling.canonical_json import load_canonical
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.forecast.forecast import choices_outside
-from marin_scaling.limits import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED
 from marin_scaling.markdown import cell, preformatted, table, without_root
 from marin_scaling.markdown import escape as markdown_escape
 from marin_scaling.preregistration.events.amendment import Amendment
@@ -37,7 +36,7 @@ from marin_scaling.preregistration.review.pull_request import Review, Reviewed, 
 from marin_scaling.preregistration.statement import Statement, moment_text
 from marin_scaling.preregistration.track_record import KnownForecasts, record_text
 from marin_scaling.preregistration.verdict import verdicts_on
-from marin_scaling.printable import joined, shortened
+from marin_scaling.printable import COMMENT_CHARACTERS, JOINED, LISTED, REVIEWED_NAMED, joined, shortened
 from marin_scaling.run.store import is_finished
 from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_files import is_present

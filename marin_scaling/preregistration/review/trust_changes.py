@@ -14,7 +14,6 @@ from typing import Any
 
 from marin_scaling.errors import DocumentError, MarinScalingError, VerificationError, refuse
 from marin_scaling.files import read_bytes
-from marin_scaling.limits import SIGNERS_CHANGED
 from marin_scaling.preregistration.layout import POLICY_NAME, SIGNERS_NAME
 from marin_scaling.preregistration.signing.allowed_signers import (
     AllowedSigner,
@@ -25,7 +24,7 @@ from marin_scaling.preregistration.signing.allowed_signers import (
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import LONGEST_TERM, moment_text
 from marin_scaling.preregistration.verify.rules import Policy, read_policy
-from marin_scaling.printable import printable
+from marin_scaling.printable import SIGNERS_CHANGED, printable
 from marin_scaling.untrusted_files import is_present
 
 _LOOKS_LIKE = (("0", "o"), ("1", "l"), ("i", "l"), ("rn", "m"), ("vv", "w"), ("5", "s"), ("-", ""), ("_", ""), (".", ""))

@@ -14,7 +14,6 @@ from typing import NoReturn, TypeVar
 
 from marin_scaling.errors import DocumentError, VerificationError
 from marin_scaling.files import read_bytes, read_plain
-from marin_scaling.limits import SIGNERS_BYTES
 from marin_scaling.preregistration.layout import (
     PRINCIPAL,
 )
@@ -26,6 +25,7 @@ from marin_scaling.preregistration.signing.sshsig import (
     public_key_from_text,
     verify_signature,
 )
+from marin_scaling.printable import SIGNERS_BYTES
 from marin_scaling.untrusted_files import is_present
 
 Item = TypeVar("Item")

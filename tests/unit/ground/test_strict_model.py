@@ -6,7 +6,7 @@ import pytest
 from pydantic import Discriminator
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.limits import FAULTS_NAMED
+from marin_scaling.printable import FAULTS_NAMED
 from marin_scaling.strict_model import SHA256, Camel, Count, FileName, Moment, One, OneOf, Open, Part, Text, check_document
 
 

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.cli.app import app
 from marin_scaling.errors import VerificationError
-from marin_scaling.limits import COMMITS_SEARCHED
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.layout import countersignature_name
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.registry import allow_signer, signers_path
 from marin_scaling.preregistration.verify.authenticity import verify_folder
+from marin_scaling.printable import COMMITS_SEARCHED
 
 FOLDER = Path("preregistrations/2026-11-20-tiny-target")
 SECOND = Path("preregistrations/2026-11-20-second")

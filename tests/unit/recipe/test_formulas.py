@@ -9,7 +9,7 @@ import pytest
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import Recipe
 from marin_scaling.recipe.find import RECIPES, recipe_document
-from marin_scaling.recipe.formulas import constants_of
+from marin_scaling.recipe.model_shape import constants_of
 
 MATHEMATICS = {"__builtins__": {}, "min": min, "max": max, "round": round, "log2": math.log2, "ceil": math.ceil, "range": range}
 BUDGETS = {

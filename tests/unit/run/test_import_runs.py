@@ -12,12 +12,11 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError, UsageError
-from marin_scaling.run.import_runs import import_runs
+from marin_scaling.run.import_runs import TrackedRun, import_runs
 from marin_scaling.run.stability import GRADIENT_NORM_KEYS, stability_of_log, without_norms
 from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import read_run_table
 from marin_scaling.run.table_io import flat, write_table_file
-from marin_scaling.run.tracked_run import TrackedRun
 from marin_scaling.run.trackers import read_tracked_runs
 
 SUMMARY = {"throughput/total_gflops": 6e9, "throughput/total_tokens": 1e10, "parameter_count": 1e8, "eval/loss": 3.1}

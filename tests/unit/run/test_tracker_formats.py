@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from marin_scaling.errors import RunTableError
-from marin_scaling.run.import_runs import import_runs
-from marin_scaling.run.tracked_run import TrackedRun
+from marin_scaling.run.import_runs import TrackedRun, import_runs
 from marin_scaling.run.trackers import read_tracked_runs
 
 TOTALS = {"throughput/total_gflops": 6e9, "throughput/total_tokens": 1e10, "parameter_count": 1e8}
