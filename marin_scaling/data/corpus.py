@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from marin_scaling.files import read_own_bytes, replace_file
 Tokens = NDArray[np.unsignedinteger]
 """Array of shape (token,): uint8, uint16 or uint32, the smallest that holds the vocabulary."""
 
+TRAIN = "train"
+"""Name of the row of training tokens."""
 HELD_OUT = "validation"
 """Default name of the held-out tokens if there is a single set."""
 MANIFEST_NAME = "corpus.json"
@@ -62,13 +65,15 @@ class TokenCorpus:
     facts: Mapping[str, RowFacts]
     digest: str
     """SHA-256 over the digests of all rows; identifies the exact tokens."""
+    parts: Mapping[str, RowFacts] = field(default_factory=dict)
+    """The named corpora of a mixture, whose tokens follow each other in `train` in this order; empty for one text."""
 
 
 def byte_corpus(*, source: str, train: NDArray[np.uint8], validation: NDArray[np.uint8]) -> TokenCorpus:
     """Return a corpus whose tokens are bytes, with one held-out row."""
     facts = {
         name: RowFacts(tokens=len(row), text_bytes=len(row), sha256=_sha256(row))
-        for name, row in (("train", train), (HELD_OUT, validation))
+        for name, row in ((TRAIN, train), (HELD_OUT, validation))
     }
     return TokenCorpus(
         source=source,
@@ -90,9 +95,13 @@ def token_type(size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("u1" if size <= 2**8 else "<u2" if size <= 2**16 else "<u4")
 
 
-def corpus_digest(sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity = BYTES) -> str:
-    """Return the digest of a corpus from those of its rows (`train` and held-out names) and its tokenizer, if not bytes."""
-    return digest_of({**sha256_by_row, **({} if tokenizer == BYTES else {"tokenizer": tokenizer.digest})})
+def corpus_digest(
+    sha256_by_row: Mapping[str, str], tokenizer: TokenizerIdentity = BYTES, *, parts: Mapping[str, str] | None = None
+) -> str:
+    """Return the digest of a corpus from those of its rows (`train` and held-out names), its tokenizer, if not bytes, and
+    those of the parts of a mixture."""
+    more = {} if tokenizer == BYTES else {"tokenizer": tokenizer.digest}
+    return digest_of({**sha256_by_row, **more, **({"parts": dict(parts)} if parts else {})})
 
 
 def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
@@ -105,7 +114,7 @@ def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
         return
     if damaged := damaged_rows(corpus):
         raise _lost(row_path(folder, damaged[0]), corpus.facts[damaged[0]])
-    rows = {"train": corpus.train, **corpus.validation}
+    rows = {TRAIN: corpus.train, **corpus.validation}
     for name, tokens in rows.items():
         replace_file(row_path(folder, name), tokens.tobytes())
     write_manifest(
@@ -114,6 +123,7 @@ def write_corpus(corpus: TokenCorpus, folder: Path) -> None:
         tokenizer=corpus.tokenizer,
         token_bytes=corpus.token_bytes,
         rows=corpus.facts,
+        parts=corpus.parts,
         digest=corpus.digest,
     )
 
@@ -126,6 +136,7 @@ def write_manifest(
     token_bytes: NDArray[np.uint16],
     rows: Mapping[str, RowFacts],
     digest: str,
+    parts: Mapping[str, RowFacts],
 ) -> None:
     """Write the last file of a corpus, which marks the corpus as complete."""
     document = {
@@ -134,6 +145,7 @@ def write_manifest(
         "token_bytes": token_bytes.tolist(),
         "rows": {name: asdict(known) for name, known in rows.items()},
         "digest": digest,
+        **({"parts": [[name, asdict(known)] for name, known in parts.items()]} if parts else {}),
     }
     replace_file(folder / MANIFEST_NAME, dump_canonical({**document, "sha256": digest_of(document)}))
 
@@ -149,10 +161,11 @@ def map_corpus(folder: Path) -> TokenCorpus:
         source=document["source"],
         tokenizer=tokenizer,
         token_bytes=np.array(document["token_bytes"], np.uint16),
-        train=rows.pop("train"),
+        train=rows.pop(TRAIN),
         validation=rows,
         facts=facts,
         digest=document["digest"],
+        parts={name: RowFacts(**known) for name, known in document.get("parts", [])},
     )
 
 
@@ -181,7 +194,7 @@ def find_corpus(folder: Path) -> TokenCorpus | None:
 
 def damaged_rows(corpus: TokenCorpus) -> list[str]:
     """Return the names of the rows whose tokens were changed."""
-    rows = {"train": corpus.train, **corpus.validation}
+    rows = {TRAIN: corpus.train, **corpus.validation}
     return [name for name, tokens in rows.items() if _sha256(tokens) != corpus.facts[name].sha256]
 
 
@@ -221,6 +234,55 @@ def training_window_starts(tokens: int, *, seq_len: int, seed: int, epochs: int 
     starts = np.arange(tokens // seq_len, dtype=np.int64) * seq_len
     seeds: list[int | list[int]] = [seed, *([seed, epoch] for epoch in range(1, epochs))]
     return np.concatenate([np.random.default_rng(each).permutation(starts) for each in seeds])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartWindows:
+    """Windows of one part of a mixture: its first token in the training tokens, and how many of all windows a run may read."""
+
+    first_token: int
+    windows: int
+    read: int
+
+
+def mixed_window_starts(
+    parts: Mapping[str, PartWindows], phases: Sequence[tuple[int, Mapping[str, float]]], *, seq_len: int, seed: int
+) -> NDArray[np.int64]:
+    """Return the starts of the windows of a run on a mixture, whose phases are numbers of windows and weights by part.
+
+    Every stretch of a phase has each part in proportion to its weight, to within a window. The windows of a part come in an
+    order of its own, which depends on its name and `seed` alone; they are shuffled again for each pass.
+
+    >>> halves = {"a": PartWindows(first_token=0, windows=9, read=9), "b": PartWindows(first_token=90, windows=2, read=2)}
+    >>> starts = mixed_window_starts(halves, [(8, {"a": 0.75, "b": 0.25})], seq_len=10, seed=0)
+    >>> (starts >= 90).tolist()
+    [False, True, False, False, False, True, False, False]
+    """
+    turns = [_turns([weights.get(name, 0.0) for name in parts], windows) for windows, weights in phases]
+    part_of = np.concatenate(turns)
+    starts = np.empty(len(part_of), np.int64)
+    for index, (name, part) in enumerate(parts.items()):
+        places = np.flatnonzero(part_of == index)
+        starts[places] = part.first_token + seq_len * _passes(part, len(places), seed=[seed, _number_of(name)])
+    return starts
+
+
+def _turns(weights: Sequence[float], windows: int) -> NDArray[np.int64]:
+    """Return the part of each window: part i has its turns at times (k + 1/2) / weight i."""
+    turns = [(np.arange(math.ceil(windows * weight) + 1) + 0.5) / weight if weight else np.empty(0) for weight in weights]
+    parts = np.repeat(np.arange(len(weights)), [len(times) for times in turns])
+    return parts[np.lexsort((parts, np.concatenate(turns)))[:windows]]
+
+
+def _passes(part: PartWindows, wanted: int, *, seed: list[int]) -> NDArray[np.int64]:
+    """Return the windows of as many passes over the part as `wanted` windows take, each in another order."""
+    first = np.random.default_rng(seed).permutation(part.windows)[: part.read]
+    more = range(1, math.ceil(wanted / max(1, part.read)))
+    return np.concatenate([first, *(np.random.default_rng([*seed, each]).permutation(first) for each in more)])[:wanted]
+
+
+def _number_of(name: str) -> int:
+    return int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
 
 
 def evaluation_window_starts(tokens: int, *, seq_len: int, windows: int) -> NDArray[np.int64]:

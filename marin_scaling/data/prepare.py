@@ -16,6 +16,7 @@ import numpy as np
 
 from marin_scaling.canonical_json import digest_of
 from marin_scaling.data.corpus import (
+    TRAIN,
     RowFacts,
     TokenCorpus,
     Tokens,
@@ -52,7 +53,7 @@ def prepare(
     `tokenizer` is that of `data`, if loaded already. `DataError` if text cannot be read, changes while it is read, does not
     fit the tokenizer, or if training text repeats held-out documents.
     """
-    if data.train is None:
+    if not data.texts:
         return standard_library_corpus()
     _require_readers()
 
@@ -63,7 +64,7 @@ def prepare(
 
 def prepared(data: Data, *, work_root: Path, tokenizer: Tokenizer | None = None) -> TokenCorpus | None:
     """Return the corpus if it is cached and its files are unchanged, else None."""
-    if data.train is None:
+    if not data.texts:
         return standard_library_corpus()
     _require_readers()
 
@@ -82,26 +83,33 @@ _AROUND_TEXT = "".join(filter(str.isspace, map(chr, range(_LAST_SPACE + 1)))) + 
 
 def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callable[[str], None]) -> str:
     """Write rows and manifest of a corpus into `folder`; return its digest. `on_row` gets each row's name before it is made."""
-    assert data.train is not None
     facts, held_out = dict[str, RowFacts](), dict[bytes, str]()
     share = data.held_out_share
-    for name, texts in (data.validation or {HELD_OUT_PART: data.train}).items():
+    for name, texts in (data.validation or data.corpora or {HELD_OUT_PART: data.texts[TRAIN]}).items():
         on_row(name)
         documents = token_documents(texts, tokenizer, text_key=data.text_key, wanted=_within(share) if share else None)
         row = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
         _require_other_text(name, row, than=facts)
         facts[name] = row
-    on_row("train")
-    documents = token_documents(data.train, tokenizer, text_key=data.text_key)
-    left = _without(documents, held_out, tokenizer, leave_out=share > 0 or data.overlap == "leave-out")
-    facts["train"] = _write_row(left, data.train, tokenizer, row_path(folder, "train"))
-    digest = corpus_digest({name: known.sha256 for name, known in facts.items()}, tokenizer.identity)
+    parts = dict[str, RowFacts]()
+    for name, texts in data.texts.items():
+        on_row(f"{TRAIN}: {name}" if data.corpora else TRAIN)
+        documents = token_documents(texts, tokenizer, text_key=data.text_key)
+        left = _without(documents, held_out, tokenizer, leave_out=share > 0 or data.overlap == "leave-out")
+        parts[name] = _write_row(left, texts, tokenizer, row_path(folder, TRAIN))
+    facts[TRAIN], parts = (_together(parts.values(), row_path(folder, TRAIN)), parts) if data.corpora else (parts[TRAIN], {})
+    digest = corpus_digest(
+        {name: known.sha256 for name, known in facts.items()},
+        tokenizer.identity,
+        parts={name: known.sha256 for name, known in parts.items()},
+    )
     write_manifest(
         folder,
         source=data.source,
         tokenizer=tokenizer.identity,
         token_bytes=tokenizer.token_bytes,
         rows=facts,
+        parts=parts,
         digest=digest,
     )
     return digest
@@ -153,20 +161,29 @@ class _Row:
 
 
 def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Tokenizer, path: Path) -> RowFacts:
+    """Write documents as a row, behind those that the file has already."""
     separator = tokenizer.separator if texts.cache is None else None  # a cache includes separators
-    with open(path, "wb") as stream:
+    with open(path, "ab") as stream:
         row = _Row(stream, separator, tokenizer)
         for document in documents:
             row.add(document.tokens)
         stream.flush()
         os.fsync(stream.fileno())
     if not row.text_bytes:
-        held_out = ", or none of it is held out" if path.stem == HELD_OUT_PART else ""
+        held_out = ", or none of it is held out" if path.stem != TRAIN else ""
         raise DataError(
             f"{texts.location} holds no text{held_out}.",
             fix="Fix data in the ladder file; of few documents hold out more (data.held_out: 0.1), or name data.validation.",
         )
     return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())
+
+
+def _together(parts: Iterable[RowFacts], path: Path) -> RowFacts:
+    """Return the facts of the row in a file, which has these parts."""
+    found = list(parts)
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return RowFacts(tokens=sum(part.tokens for part in found), text_bytes=sum(part.text_bytes for part in found), sha256=digest)
 
 
 def _remembered(
@@ -255,12 +272,11 @@ def _answer_path(request: str, work_root: Path) -> Path:
 
 def _request(data: Data, tokenizer: Tokenizer) -> str:
     """Return a digest of the data section, tokenizer and files; it changes with any file."""
-    assert data.train is not None
-    parts = {"train": data.train, **data.validation}
+    parts = {**data.texts, **data.validation}
     request = {
         "format": _FORMAT,
         "tokenizer": tokenizer.identity.digest,
-        "data": data.model_dump(mode="json", exclude={"epochs", "order", "source", "tokenizer"}),
+        "data": data.model_dump(mode="json", exclude={"epochs", "order", "source", "tokenizer", "mix", "phases", "horizon"}),
         "files": {name: _fingerprints(texts) for name, texts in parts.items()},
     }
     return digest_of(request)[:32]

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -131,6 +132,28 @@ DEFAULT_HELD_OUT = 0.01
 """Share of the training documents that is held out where a ladder file names no held-out text."""
 
 
+def _sum_to_one(mix: dict[str, float]) -> dict[str, float]:
+    """Return the weights; `ValueError` with their sum if it is not one, to within rounding of four decimals."""
+    total = math.fsum(mix.values())
+    if abs(total - 1) > _ROUNDING * len(mix):
+        raise ValueError(f"the weights {' + '.join(f'{weight:g}' for weight in mix.values())} add up to {total:g}, not to 1")
+    return mix
+
+
+_ROUNDING = 1e-4
+Mix = Annotated[dict[SetName, Annotated[float, Field(gt=0, le=1)]], Field(min_length=1), AfterValidator(_sum_to_one)]
+"""Weights of corpora by name, which add up to one; a corpus without a weight is only evaluated."""
+
+
+class MixPhase(Part):
+    """Phase of a run: a mix, and the share of the run's steps at which it ends."""
+
+    mix: Mix
+    """Weights of the corpora, which add up to one."""
+    until: float = Field(default=1.0, gt=0, le=1)
+    """Share of the run at which the phase ends; the last one ends at 1."""
+
+
 class Data(Part):
     """Training and held-out text: the sources of the Python that trains, or your own text."""
 
@@ -138,6 +161,18 @@ class Data(Part):
     """Name of the text in records and pages."""
     train: Texts | None = None
     """Training text."""
+    corpora: dict[SetName, Texts] = Field(default_factory=dict, exclude_if=lambda corpora: not corpora)
+    """Instead of `train`: named texts, of which `mix` or `phases` says how much a run reads. Without `validation`, some
+    documents of each are held out, under its name."""
+    mix: Mix | None = Field(default=None, exclude_if=lambda mix: mix is None)
+    """Weights of the corpora in every batch: `{web: 0.9, code: 0.1}`."""
+    phases: tuple[MixPhase, ...] = Field(default=(), exclude_if=lambda phases: not phases)
+    """Instead of `mix`: several mixes, one after the other, as for a change of the mix at 80 % of each run."""
+    horizon: Literal["target"] | Annotated[float, Field(gt=0)] | None = Field(
+        default=None, exclude_if=lambda horizon: horizon is None
+    )
+    """Tokens of the run whose repeats all runs simulate: a run reads a part of each corpus, so that it sees it as often as a
+    run of so many tokens does. `target` takes the tokens that are expected of the target. Default: nothing is simulated."""
     validation: dict[SetName, Texts] = Field(default_factory=dict)
     """Held-out text by name; the loss is the unweighted mean over these sets."""
     held_out: float | None = Field(default=None, gt=0, le=0.5, exclude_if=lambda share: share is None)
@@ -149,7 +184,7 @@ class Data(Part):
     text_key: str = "text"
     """Key of the text in a line of JSON or a row; for nested rows the keys on the way, as in `message.content`."""
     epochs: int = Field(default=1, ge=1)
-    """Maximal number of passes over the training text; a run that needs more is refused."""
+    """Maximal number of passes over the training text, or over each corpus of a mix; a run that needs more is refused."""
     order: str | None = Field(default=None, min_length=1, exclude_if=lambda order: order is None)
     """Name that, with a run's seed, gives the order of the text; default: one for all ladders, or that of recorded runs."""
     overlap: Literal["refuse", "leave-out"] = "refuse"
@@ -160,30 +195,56 @@ class Data(Part):
     def _is_plain(cls, tokenizer: str) -> str:
         return plain_address(tokenizer)
 
-    @field_validator("validation")
+    @field_validator("validation", "corpora")
     @classmethod
-    def _names_are_free(cls, validation: dict[str, Texts]) -> dict[str, Texts]:
+    def _names_are_free(cls, named: dict[str, Texts]) -> dict[str, Texts]:
         for taken in ("train", "validation"):
-            if taken in validation:
-                raise ValueError(f"{taken!r} is reserved; give held-out text another name")
-        return validation
+            if taken in named:
+                raise ValueError(f"{taken!r} is reserved; give these texts another name")
+        return named
 
     @model_validator(mode="after")
     def _all_or_nothing(self) -> Data:
-        if (self.train is None) != (self.source == STANDARD_LIBRARY):
-            raise ValueError(f"your own text needs train and a source other than {STANDARD_LIBRARY!r}")
-        if self.train is None and (self.validation or self.held_out):
-            raise ValueError("validation and held_out need train")
+        if self.train is not None and self.corpora:
+            raise ValueError("train is one text, corpora are the parts of a mix; choose one of them")
+        if bool(self.texts) == (self.source == STANDARD_LIBRARY):
+            raise ValueError(f"your own text needs train or corpora, and a source other than {STANDARD_LIBRARY!r}")
+        if not self.texts and (self.validation or self.held_out):
+            raise ValueError("validation and held_out need train or corpora")
         if self.validation and self.held_out:
             raise ValueError("held_out takes its text from train, validation from elsewhere; choose one of them")
-        if self.train is None and (self.tokenizer, self.end_token, self.epochs) != ("bytes", None, 1):
+        if not self.texts and (self.tokenizer, self.end_token, self.epochs) != ("bytes", None, 1):
             raise ValueError("the standard library allows only tokenizer bytes and one epoch")
         return self
+
+    @model_validator(mode="after")
+    def _is_one_mix(self) -> Data:
+        if bool(self.corpora) != bool(self.mix or self.phases) or (self.mix and self.phases):
+            raise ValueError("corpora need either mix or phases, as in mix: {web: 0.9, code: 0.1}")
+        if self.horizon is not None and not self.corpora:
+            raise ValueError("horizon needs corpora")
+        unknown = sorted({name for phase in self.mixes for name in phase.mix} - self.corpora.keys())
+        if unknown:
+            raise ValueError(f"the mix names {', '.join(unknown)}; the corpora are {', '.join(self.corpora)}")
+        ends = [phase.until for phase in self.mixes]
+        if ends and (ends[-1] != 1 or any(later <= earlier for earlier, later in pairwise(ends))):
+            raise ValueError(f"phases end at {', '.join(f'{end:g}' for end in ends)} of a run; they must rise to 1")
+        return self
+
+    @property
+    def texts(self) -> dict[str, Texts]:
+        """Training texts by name: the corpora of a mix, or one named `train`; none of the standard library."""
+        return self.corpora or ({"train": self.train} if self.train is not None else {})
+
+    @property
+    def mixes(self) -> tuple[MixPhase, ...]:
+        """Phases of a run on a mix: one, or several; none for a single text."""
+        return (MixPhase(mix=self.mix),) if self.mix else self.phases
 
     @property
     def held_out_share(self) -> float:
         """The share of training documents that is held out: none where there is held-out text by name."""
-        return 0.0 if self.train is None or self.validation else self.held_out or DEFAULT_HELD_OUT
+        return 0.0 if not self.texts or self.validation else self.held_out or DEFAULT_HELD_OUT
 
 
 class Evaluation(Part):
@@ -457,6 +518,8 @@ class LadderFile(Part):
     def _trunks_stay_here(self) -> LadderFile:
         if self.shared_trunk and self.hardware.storage is not None:
             raise ValueError("shared_trunk needs a common file system for the checkpoints; leave out hardware.storage")
+        if self.shared_trunk and (self.data.phases or self.data.horizon):
+            raise ValueError("data.phases and data.horizon depend on the length of a run, so no runs can share their steps")
         return self
 
     @field_validator("target")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 from itertools import filterfalse
@@ -325,19 +325,33 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     from marin_scaling.run.table import read_run_table
 
     require_law(law)
+    _require_simulated_repeats(planned.specs)
     result = fit(read_run_table(planned.runs_dir), law=law)
     tested = backtest_of_fit(result)
     file = planned.ladder.file
-    unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 else None
+    unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 and not file.data.corpora else None
     optimum = forecast(result, flops=file.target.budget_flops, unique_tokens=unique_tokens)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
     target = target_spec(file, plan, corpus=planned.corpus)
+    _require_simulated_repeats([target])
     document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
     others = (f"{found.where}: {found.message}" for found in planned.other_runs())
     doubts = (*plan.doubts, *others, *backtest_doubts(tested), *unsaid(file.promise, of="the ladder file"))
     on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
+
+
+def _require_simulated_repeats(specs: Sequence[RunSpec]) -> None:
+    """Raise `DataError` if a run repeats a part of its mix, unless all runs simulate the repeats of the target."""
+    repeating = next((spec for spec in specs if spec.mix and spec.is_repeating), None)
+    if repeating is not None:
+        passes = ", ".join(f"{each.name} {each.passes:.3g} times" for each in repeating.exposures)
+        raise DataError(
+            f"The {repeating.role} {repeating.rung_name} repeats parts of its mix: it sees {passes}.",
+            why="No law says what repeats of some parts cost; rungs that repeat less than the target bias a forecast.",
+            fix="Let all runs repeat as the target does: data.horizon: target. Then train the rungs again.",
+        )
 
 
 def _require_declared(evidence: Evidence, planned: PlannedLadder) -> None:

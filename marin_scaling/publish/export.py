@@ -162,6 +162,11 @@ def _data_rows(spec: RunSpec) -> dict[str, str]:
         "source": spec.data.source,
         "digest": code(spec.data.digest),
         "to train on": f"{spec.data.train_bytes:,} bytes of text, each seen {spec.times_seen:.3g} times on average",
+        **{
+            f"part {each.name}": f"{each.share:.3g} of the tokens; {each.read * spec.model.seq_len:,} of its "
+            f"{spec.data.parts[each.name].tokens:,}, seen {each.passes:.3g} times"
+            for each in spec.exposures
+        },
         "held out": f"{spec.data.validation_bytes:,} bytes",
     }
 
@@ -288,7 +293,7 @@ def _tokenizer_of(spec: RunSpec) -> CarriedTokenizer:
     found = load_tokenizer(tokenizer.name, end_token=data.end_token if data else None)
     if found.identity.digest != tokenizer.digest:
         return CarriedTokenizer(spec=tokenizer, folder=None)
-    is_cache = data is not None and data.train is not None and data.train.cache is not None
+    is_cache = data is not None and any(texts.cache is not None for texts in data.texts.values())
     return CarriedTokenizer(spec=tokenizer, folder=Path(tokenizer.name), end_token="" if is_cache else found.end_word)
 
 

@@ -5,16 +5,26 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
-from marin_scaling.data.corpus import BYTES, HELD_OUT, TokenCorpus, TokenizerIdentity, require_windows
-from marin_scaling.errors import DataError, Finding, MarinScalingError, RecipeError, UsageError, warning
+from marin_scaling.data.corpus import BYTES, HELD_OUT, TRAIN, RowFacts, TokenCorpus, TokenizerIdentity, require_windows
+from marin_scaling.errors import DataError, Finding, MarinScalingError, RecipeError, UsageError, note, warning
 from marin_scaling.files import read_bytes
-from marin_scaling.ladder.config import STANDARD_LIBRARY, Compute, Data, Evaluation, Hardware, LadderFile, read_ladder_file
+from marin_scaling.ladder.config import (
+    STANDARD_LIBRARY,
+    Compute,
+    Data,
+    Evaluation,
+    Hardware,
+    LadderFile,
+    MixPhase,
+    read_ladder_file,
+)
 from marin_scaling.ladder.plan import Ladder, plan_ladder
 from marin_scaling.ladder.speed import RecordedRun
 from marin_scaling.printable import joined
@@ -25,9 +35,9 @@ from marin_scaling.run.spec import (
     DataSpec,
     EvaluationProtocol,
     EvaluationSpec,
-    HeldOutSpec,
     ModelSpec,
     MoeModelSpec,
+    NamedTokens,
     OptimizerSpec,
     RunSpec,
     TokenizerSpec,
@@ -57,7 +67,8 @@ class PlannedLadder:
 
     def findings(self) -> list[Finding]:
         """Return warnings about the data, repeated or too little for the target, and about recorded runs that are no rungs."""
-        of_data = [*data_findings(self.specs), *target_findings(self.ladder.file, corpus=self.corpus)]
+        file = self.ladder.file
+        of_data = [*data_findings(self.specs), *mix_findings(file, self.specs), *target_findings(file, corpus=self.corpus)]
         return [*of_data, *self.other_runs()]
 
     def other_runs(self) -> list[Finding]:
@@ -93,8 +104,11 @@ class Written(Protocol):
 
 def rung_specs(ladder: Ladder, *, corpus: TokenCorpus) -> list[RunSpec]:
     """Return the spec of every rung, in the ladder's order; a ladder with recorded runs keeps their order of the data."""
-    name = ladder.file.name
-    specs = [run_spec(ladder.file, rung.plan, ladder=name, seed=rung.seed, corpus=corpus) for rung in ladder.rungs]
+    name, horizon = ladder.file.name, horizon_of(ladder.file)
+    specs = [
+        run_spec(ladder.file, rung.plan, ladder=name, seed=rung.seed, corpus=corpus, horizon_tokens=horizon)
+        for rung in ladder.rungs
+    ]
     recorded = {} if ladder.file.data.order else _recorded_orders(RUNS_DIR / name)
     shared_trunk = ladder.file.shared_trunk
     return [
@@ -149,12 +163,19 @@ def _speed(spec: RunSpec, record: RunRecord) -> RecordedRun:
 def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> RunSpec:
     """Return the spec of the target run, not yet bound to a statement."""
     seed = file.seeds[0] if file.target.seed is None else file.target.seed
-    spec = run_spec(file, plan, ladder=file.name, seed=seed, corpus=corpus, role="target")
+    spec = run_spec(file, plan, ladder=file.name, seed=seed, corpus=corpus, role="target", horizon_tokens=horizon_of(file))
     return spec.model_copy(update={"data_order_seed": 0})
 
 
 def run_spec(
-    file: Written, plan: RungPlan, *, ladder: str, seed: int, corpus: TokenCorpus, role: Literal["rung", "target"] = "rung"
+    file: Written,
+    plan: RungPlan,
+    *,
+    ladder: str,
+    seed: int,
+    corpus: TokenCorpus,
+    role: Literal["rung", "target"] = "rung",
+    horizon_tokens: int | None = None,
 ) -> RunSpec:
     """Return the spec of one planned run from one seed, for the store's folder `ladder`; `DataError` if the data do not fit."""
     spec = spec_on_data(
@@ -165,11 +186,29 @@ def run_spec(
         seed=seed,
         data=data_of(corpus),
         data_order_seed=_data_order_seed(file.data.order, seed),
-        epochs=min(file.data.epochs, _epochs_wanted(plan, corpus)),
+        epochs=1 if corpus.parts else min(file.data.epochs, _epochs_wanted(plan, corpus)),
+        horizon_tokens=horizon_tokens,
         protocol=_protocol(corpus),
     )
-    require_data(spec, corpus=corpus)
+    require_data(spec, corpus=corpus, epochs=file.data.epochs)
     return spec
+
+
+def horizon_of(file: LadderFile) -> int | None:
+    """Return the tokens of the run whose repeats the ladder's runs simulate: given, or the target's at its usual width."""
+    horizon, target = file.data.horizon, file.target
+    if horizon is None:
+        return None
+    if isinstance(horizon, float):
+        return round(horizon)
+    plan = _usual_target(file)
+    if plan is None:
+        raise RecipeError(
+            f"data.horizon is target, and the recipe {file.recipe!r} has no usual width at {format_flops(target.budget_flops)} "
+            "FLOPs.",
+            fix="Give the tokens of the target: data.horizon: 1e11.",
+        )
+    return plan.trained_tokens
 
 
 def spec_on_data(
@@ -182,6 +221,7 @@ def spec_on_data(
     data: DataSpec,
     data_order_seed: int = 0,
     epochs: int = 1,
+    horizon_tokens: int | None = None,
     protocol: EvaluationProtocol = "disjoint-windows-first-byte-given",
 ) -> RunSpec:
     """Return the spec of one planned run on described data, which need not be here."""
@@ -198,6 +238,8 @@ def spec_on_data(
         data_order_seed=data_order_seed,
         data=data,
         epochs=epochs,
+        mix=file.data.mixes,
+        horizon_tokens=horizon_tokens,
         evaluation=EvaluationSpec(
             metric=file.evaluation.metric,
             seq_len=plan.shape.seq_len,
@@ -230,20 +272,21 @@ def data_of(corpus: TokenCorpus) -> DataSpec:
     """Return the corpus as in a spec."""
     is_bytes = corpus.tokenizer == BYTES
     tokenizer = None if is_bytes else TokenizerSpec(**asdict(corpus.tokenizer))
-    held_out = {
-        name: HeldOutSpec(tokens=known.tokens, bytes=known.text_bytes, digest=known.sha256)
-        for name, known in corpus.facts.items()
-        if name != "train"
-    }
+    held_out = _named_tokens({name: known for name, known in corpus.facts.items() if name != TRAIN})
     return DataSpec(
         source=corpus.source,
         digest=corpus.digest,
-        train_bytes=corpus.facts["train"].text_bytes,
+        train_bytes=corpus.facts[TRAIN].text_bytes,
         validation_bytes=sum(each.bytes for each in held_out.values()),
         tokenizer=tokenizer,
         train_tokens=None if is_bytes else len(corpus.train),
+        parts=_named_tokens(corpus.parts),
         held_out={} if list(held_out) == [HELD_OUT] else held_out,
     )
+
+
+def _named_tokens(rows: Mapping[str, RowFacts]) -> dict[str, NamedTokens]:
+    return {name: NamedTokens(tokens=known.tokens, bytes=known.text_bytes, digest=known.sha256) for name, known in rows.items()}
 
 
 def _protocol(corpus: TokenCorpus) -> EvaluationProtocol:
@@ -252,11 +295,16 @@ def _protocol(corpus: TokenCorpus) -> EvaluationProtocol:
     return "disjoint-windows-first-token-given-mean-of-sets"
 
 
-def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
-    """Raise `DataError` for another vocabulary than the data's, more tokens than there are, or too little held-out text."""
+def require_data(spec: RunSpec, *, corpus: TokenCorpus, epochs: int | None = None) -> None:
+    """Raise `DataError` for another vocabulary than the data's, more tokens than there are, or too little held-out text.
+
+    A part of a mix may be read `epochs` times; None for any number.
+    """
     require_vocabulary(spec.recipe, spec.model.vocab_size, corpus.tokenizer)
     windows = spec.epochs * (len(corpus.train) // spec.model.seq_len)
-    if spec.batch_size * spec.train_steps > windows:
+    if spec.mix:
+        _require_parts(spec, epochs=epochs)
+    elif spec.batch_size * spec.train_steps > windows:
         raise DataError(
             f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} needs "
             f"{spec.trained_tokens} tokens; the training data have {len(corpus.train)}, seen {_times(spec.epochs)}.",
@@ -268,31 +316,83 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus) -> None:
         require_windows(len(tokens), seq_len=spec.evaluation.seq_len, windows=least)
 
 
+def _require_parts(spec: RunSpec, *, epochs: int | None) -> None:
+    """Raise `DataError` with all parts of the mix that the run would read more often than `epochs` times."""
+    length = spec.model.seq_len
+    short = [
+        f"{each.share:.3g} of {spec.trained_tokens} tokens are of {each.name}: {each.passes:.3g} passes over "
+        f"{each.read * length} of its {spec.data.parts[each.name].tokens} tokens"
+        for each in spec.exposures
+        if each.share and (not each.available or (epochs is not None and each.passes > epochs))
+    ]
+    if short:
+        run = f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim}"
+        raise DataError(
+            (f"{run} has too little text:", *short),
+            why=f"It is allowed {_times(epochs or 1)}.",
+            fix="Lower the weight of the part, add text to it, or allow repeats: data.epochs.",
+        )
+
+
 def data_findings(specs: Sequence[RunSpec]) -> list[Finding]:
     """Warn of repeated text: the number of runs that repeat it, and how often."""
     repeated = [spec.times_seen for spec in specs if spec.times_seen > 1]
     if not repeated:
         return []
-    message = f"{len(repeated)} of {len(specs)} runs see text more than once, up to {max(repeated):.3g} times"
-    return [warning("repeated-text", "data", message)]
+    times = f"{max(repeated):.3g} times{' on average' if specs[0].mix else ''}"
+    return [warning("repeated-text", "data", f"{len(repeated)} of {len(specs)} runs see text more than once, up to {times}")]
+
+
+def mix_findings(file: LadderFile, specs: Sequence[RunSpec]) -> list[Finding]:
+    """Say for each part of a mix how much of it there is, and how often the longest run and the target see it."""
+    if not specs or not specs[0].mix:
+        return []
+    longest, of_target = max(specs, key=lambda spec: spec.trained_tokens), _usual_target(file)
+    found, length = [], longest.model.seq_len
+    for each in longest.exposures:
+        told = f"{each.share:.3g} of the tokens, of {format_count(each.available * length)}; the longest run sees "
+        told += f"{format_count(each.read * length)} of them {each.passes:.3g} times"
+        if of_target is not None:
+            told += f", the target {each.share * of_target.trained_tokens / max(1, each.available * length):.3g} times"
+        found.append(note("mix", f"data.{each.name}", told))
+    return found
 
 
 def target_findings(file: LadderFile, *, corpus: TokenCorpus) -> list[Finding]:
     """Warn if the target needs more text than there is, at the recipe's usual width; the fit may choose another width."""
-    target, recipe = file.target, find_recipe(file.recipe)
+    plan = _usual_target(file)
+    if plan is None:
+        return []
+    found = []
+    for name, share in _shares(file.data.mixes).items():
+        available = corpus.parts[name].tokens if name in corpus.parts else len(corpus.train)
+        wanted = share * plan.trained_tokens
+        if wanted > file.data.epochs * available:
+            message = (
+                f"needs {format_count(wanted)} tokens{f' of {name}' if name else ''} at width {plan.shape.hidden_dim}; "
+                f"the text has {format_count(available)}, seen {_times(file.data.epochs)}. Add text or raise data.epochs "
+                "before training, since rungs trained on other text do not count"
+            )
+            found.append(warning("too-little-text", "target", message))
+    return found
+
+
+def _usual_target(file: LadderFile) -> RungPlan | None:
+    """Return the target at the recipe's usual width, None if there is none; the fit may choose another one."""
+    target = file.target
     try:
-        plan = usual_plan(recipe, budget_flops=target.budget_flops, batch_size=target.batch_size)
-    except RecipeError:  # no usual width at this budget; the fit may choose one
-        return []
-    allowed = file.data.epochs * len(corpus.train)
-    if plan.trained_tokens <= allowed:
-        return []
-    message = (
-        f"needs {format_count(plan.trained_tokens)} tokens at width {plan.shape.hidden_dim}; the text has "
-        f"{format_count(len(corpus.train))}, seen {_times(file.data.epochs)}. Add text or raise data.epochs before training, "
-        "since rungs trained on other text do not count"
-    )
-    return [warning("too-little-text", "target", message)]
+        return usual_plan(find_recipe(file.recipe), budget_flops=target.budget_flops, batch_size=target.batch_size)
+    except RecipeError:
+        return None
+
+
+def _shares(phases: Sequence[MixPhase]) -> dict[str, float]:
+    """Return the share of each part in the tokens of a run; all of the text, "", without a mix."""
+    begins = [0.0, *(phase.until for phase in phases)]
+    found = Counter[str]()
+    for begin, phase in zip(begins, phases, strict=False):
+        found.update({name: (phase.until - begin) * weight for name, weight in phase.mix.items()})
+    return dict(found) or {"": 1.0}
 
 
 def require_vocabulary(recipe: str, vocab_size: int, tokenizer: TokenizerIdentity) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
 from marin_scaling.errors import RecordError
-from marin_scaling.ladder.config import Compute
+from marin_scaling.ladder.config import Compute, MixPhase
 from marin_scaling.recipe.base import RungKey, steps_before_decay
 from marin_scaling.recipe.model_shape import (
     WITH_LM_HEAD,
@@ -21,6 +23,10 @@ from marin_scaling.recipe.model_shape import (
 )
 from marin_scaling.strict_model import Part, faults_of
 from marin_scaling.units import TrainedMetric, format_flops
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 AnyPart = TypeVar("AnyPart", bound=Part)
 DIRECTORY_DIGITS = 16
@@ -120,8 +126,8 @@ class TokenizerSpec(Part):
     """Size of the vocabulary."""
 
 
-class HeldOutSpec(Part):
-    """Named held-out set."""
+class NamedTokens(Part):
+    """Named tokens: a held-out set, or the training text of a part of a mix."""
 
     tokens: int = Field(gt=0)
     """Number of tokens."""
@@ -146,13 +152,29 @@ class DataSpec(Part):
     """Tokenizer; left out if every byte is a token."""
     train_tokens: int | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
     """Number of training tokens; left out if every byte is a token."""
-    held_out: dict[str, HeldOutSpec] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    parts: dict[str, NamedTokens] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """Training texts of a mix by name; left out for a single text."""
+    held_out: dict[str, NamedTokens] = Field(default_factory=dict, exclude_if=lambda value: not value)
     """Held-out sets by name; left out for a single set without a name."""
 
     @property
     def tokens(self) -> int:
         """Number of training tokens."""
         return self.train_tokens or self.train_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """A part of a mix as a run reads it.
+
+    `share` of the run's windows are of this part, which has `available` ones; the run makes `passes` over the `read` ones.
+    """
+
+    name: str
+    share: float
+    available: int
+    read: int
+    passes: float
 
 
 EvaluationProtocol = Literal["disjoint-windows-first-byte-given", "disjoint-windows-first-token-given-mean-of-sets"]
@@ -201,6 +223,10 @@ class RunSpec(Part):
     """Training and held-out data."""
     epochs: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
     """Passes over the training tokens, the last one perhaps partial; left out if 1."""
+    mix: tuple[MixPhase, ...] = Field(default=(), exclude_if=lambda mix: not mix)
+    """Weights of the parts of the training text, in one phase or several. Left out for a single text."""
+    horizon_tokens: int | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
+    """Tokens of the run whose repeats of each part this run simulates. Left out if none are simulated."""
     evaluation: EvaluationSpec
     """Protocol of the metric."""
     compute: Compute = Field(default=Compute(), exclude_if=lambda compute: compute == Compute())
@@ -241,14 +267,59 @@ class RunSpec(Part):
         return named or {HELD_OUT: wanted}
 
     @property
+    def exposures(self) -> tuple[Exposure, ...]:
+        """Parts of a mix as the run reads them, in their order; empty for a single text."""
+        windows, found = self.batch_size * self.train_steps, []
+        for name, part in self.data.parts.items():
+            available = part.tokens // self.model.seq_len
+            read = available
+            if self.horizon_tokens is not None:
+                read = max(1, round(available * min(1.0, self.trained_tokens / self.horizon_tokens)))
+            wanted = sum(count * phase.mix.get(name, 0.0) for count, phase in self._phases)
+            passes = wanted / max(1, read)
+            found.append(Exposure(name=name, share=wanted / windows, available=available, read=read, passes=passes))
+        return tuple(found)
+
+    @property
+    def _phases(self) -> list[tuple[int, MixPhase]]:
+        """The phases of the mix with their numbers of windows, which add up to those of the run."""
+        windows = self.batch_size * self.train_steps
+        ends = [0, *(round(phase.until * windows) for phase in self.mix)]
+        return [(end - begin, phase) for (begin, end), phase in zip(pairwise(ends), self.mix, strict=True)]
+
+    @property
+    def is_repeating(self) -> bool:
+        """Return True if the run sees tokens more than once. Simulated repeats do not count: all runs of a ladder have them."""
+        if self.mix:
+            return self.horizon_tokens is None and any(each.passes > 1 for each in self.exposures)
+        return self.epochs > 1
+
+    @property
     def unique_tokens(self) -> int | None:
-        """Number of training tokens if the run repeats them, None if it sees each at most once."""
-        return self.data.tokens if self.epochs > 1 else None
+        """Number of different training tokens if the run repeats any, None if it sees each at most once."""
+        if not self.is_repeating:
+            return None
+        different = [each.read * min(1.0, each.passes) for each in self.exposures]
+        return round(sum(different)) * self.model.seq_len if self.mix else self.data.tokens
 
     @property
     def times_seen(self) -> float:
-        """Mean number of passes over each training token."""
-        return self.trained_tokens / self.data.tokens
+        """Mean number of passes over each training token that the run reads."""
+        return self.trained_tokens / (self.unique_tokens or (self.trained_tokens if self.mix else self.data.tokens))
+
+    def window_starts(self) -> NDArray[np.int64]:
+        """Return the first token of each training window in the training tokens, in the order of the run."""
+        from marin_scaling.data.corpus import PartWindows, mixed_window_starts, training_window_starts
+
+        length, seed = self.model.seq_len, self.data_order_seed
+        if not self.mix:
+            return training_window_starts(self.data.tokens, seq_len=length, seed=seed, epochs=self.epochs)
+        firsts = accumulate((part.tokens for part in self.data.parts.values()), initial=0)
+        parts = {
+            each.name: PartWindows(first_token=first, windows=each.available, read=each.read)
+            for first, each in zip(firsts, self.exposures, strict=False)
+        }
+        return mixed_window_starts(parts, [(count, phase.mix) for count, phase in self._phases], seq_len=length, seed=seed)
 
     @property
     def flops(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from marin_scaling.accelerators import Machine, accelerator
 from marin_scaling.data.corpus import TokenCorpus
@@ -68,6 +68,13 @@ class Entry(Part):
     compute: Compute = Compute()
     """Computation of the steps, as in a ladder file."""
 
+    @field_validator("data")
+    @classmethod
+    def _has_no_target(cls, data: Data) -> Data:
+        if data.horizon == "target":
+            raise ValueError("an entry has no target; give the number of tokens, as in horizon: 1e11")
+        return data
+
     @property
     def runs_folder(self) -> str:
         """Folder of the runs in the store: `speedrun-` and the name in small letters, digits and hyphens."""
@@ -108,7 +115,12 @@ def entry_plan(entry: Entry) -> RungPlan:
 def entry_specs(entry: Entry, *, corpus: TokenCorpus) -> list[RunSpec]:
     """Return the spec of each seed; `DataError` if the text is unsuitable."""
     plan = entry_plan(entry)
-    return [run_spec(entry, plan, ladder=entry.runs_folder, seed=seed, corpus=corpus) for seed in entry.seeds]
+    horizon = entry.data.horizon
+    simulated = round(horizon) if isinstance(horizon, float) else None
+    return [
+        run_spec(entry, plan, ladder=entry.runs_folder, seed=seed, corpus=corpus, horizon_tokens=simulated)
+        for seed in entry.seeds
+    ]
 
 
 def name_findings(entry: Entry, *, folder: Path) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from levanter.data.text.formats import PrebuiltCacheProcessor
 from levanter.store.cache import CacheMetadata, SerialCacheWriter
 from numpy.typing import NDArray
 
-from marin_scaling.data.corpus import TokenCorpus, training_window_starts
+from marin_scaling.data.corpus import TokenCorpus
 from marin_scaling.errors import StorageError
 from marin_scaling.files import new_folder, read_own_bytes, replace_file
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
@@ -42,9 +42,13 @@ def file_name(spec: RunSpec) -> str:
 
 
 def tokens_folder(spec: RunSpec) -> str:
-    """Return the folder of the tokens next to the file; runs with the same seed and sequence length share it."""
+    """Return the folder of the tokens next to the file; runs with the same seed and sequence length share it.
+
+    Phases and simulated repeats depend on the length of the run, which then has a folder of its own.
+    """
     order = f"seed-{spec.seed}" if spec.role == "rung" else "target"
-    return f"tokens/{order}-windows-of-{spec.model.seq_len}"
+    own = f"-{spec.train_steps}-steps-of-{spec.batch_size}" if len(spec.mix) > 1 or spec.horizon_tokens else ""
+    return f"tokens/{order}-windows-of-{spec.model.seq_len}{own}"
 
 
 def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float], mesh: Mesh) -> bytes:
@@ -223,7 +227,7 @@ def _write_tokens(folder: Path, alike: Sequence[RunSpec], corpus: TokenCorpus) -
 def _training_windows(spec: RunSpec, corpus: TokenCorpus) -> Iterator[NDArray[np.int32]]:
     """Yield all windows of the run in its order, some thousands at a time: (window, position)."""
     seq_len, wanted = spec.model.seq_len, spec.batch_size * spec.train_steps
-    starts = training_window_starts(len(corpus.train), seq_len=seq_len, seed=spec.data_order_seed, epochs=spec.epochs)[:wanted]
+    starts = spec.window_starts()[:wanted]
     for first in range(0, wanted, _WINDOWS_AT_A_TIME):
         some = starts[first : first + _WINDOWS_AT_A_TIME]
         yield corpus.train[some[:, None] + np.arange(seq_len)].astype(np.int32)

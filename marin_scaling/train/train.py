@@ -29,7 +29,7 @@ from levanter.trainer import Trainer, initialize
 from levanter.utils.background_iterable import BackgroundIterator
 from numpy.typing import NDArray
 
-from marin_scaling.data.corpus import TokenCorpus, Tokens, evaluation_window_starts, training_window_starts
+from marin_scaling.data.corpus import TokenCorpus, Tokens, evaluation_window_starts
 from marin_scaling.errors import Interrupted
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
@@ -205,7 +205,7 @@ def training_batches(spec: RunSpec, train: Tokens, *, first_step: int, trainer: 
 
     They are NumPy arrays; for a `trainer` of several devices, arrays spread over these, of which each process reads its rows.
     """
-    starts = training_window_starts(len(train), seq_len=spec.model.seq_len, seed=spec.data_order_seed, epochs=spec.epochs)
+    starts = spec.window_starts()
     offsets = np.arange(spec.model.seq_len)  # (position,)
     spread = None if trainer is None or trainer.device_mesh.size == 1 else sharding_of_batches(spec, trainer)
     for step in range(first_step, spec.train_steps):

@@ -110,6 +110,51 @@ def assert_exported_with_its_tokenizer(folder: Path) -> None:
     assert "Its files are not here" in (folder / "without" / "README.md").read_text()
 
 
+MIX = """\
+name: mixed
+recipe: recipes/bpe.yaml
+rungs:
+  - {budget_flops: 1e9, hidden_dims: [8, 12]}
+target: {budget_flops: 4e9}
+data:
+  source: test-mix
+  corpora:
+    base: {files: corpus/train-0.jsonl}
+    mine: {files: corpus/train-1.jsonl}
+  mix: {base: 0.75, mine: 0.25}
+  tokenizer: tokenizer
+  held_out: 0.2
+  epochs: 200
+evaluation: {windows: 64}
+"""
+
+
+def test_a_mix_is_planned_and_trained_with_the_repeats_of_its_target(folder: Path) -> None:
+    """The plan states how often each part is seen; no forecast is signed from rungs that repeat less than the target."""
+    file = folder / "ladders" / "mixed.yaml"
+    file.write_text(MIX)
+    done = marin_scale(folder, "ladder", "ladders/mixed.yaml")
+    assert done.returncode == 0, done.stderr
+    runs = read_runs(folder / "runs" / "mixed")
+    assert all(set(run.record.losses) == {"base", "mine"} for run in runs)
+    assert all(run.spec.times_seen > 1 for run in runs)
+    refused = marin_scale(folder, "preregister", "ladders/mixed.yaml")
+    assert refused.returncode == 2
+    assert "data.horizon" in refused.stderr
+
+    file = folder / "ladders" / "simulated.yaml"
+    file.write_text(MIX.replace("name: mixed", "name: simulated").replace("  epochs", "  horizon: target\n  epochs"))
+    planned = json.loads(marin_scale(folder, "ladder", "ladders/simulated.yaml", "--dry-run", "--json").stdout)
+    notes = {found["where"]: found["message"] for found in planned["findings"] if found["code"] == "mix"}
+    assert set(notes) == {"data.base", "data.mine"}
+    assert marin_scale(folder, "ladder", "ladders/simulated.yaml").returncode == 0
+    simulated = read_runs(folder / "runs" / "simulated")
+    assert len(simulated) == 2
+    passes = [{each.name: each.passes for each in run.spec.exposures} for run in simulated]
+    assert passes[0] == pytest.approx(passes[1], rel=0.2)
+    assert all(run.spec.times_seen == 1 for run in simulated)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
