@@ -33,6 +33,7 @@ _HOME = {
     "check": "preregistration.verdict",
     "import_registry": "preregistration.imported",
     "compare_forecasts": "preregistration.track_record",
+    "new_experiment": "experiment.texts",
 }
 __all__ = [*_HOME, "__version__"]
 

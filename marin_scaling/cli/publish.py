@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from marin_scaling.experiment.experiment import Experiment
 
 experiment_app = typer.Typer(
-    help="Import and validate experiments and their outcomes.",
+    help="Begin, import and validate experiments and their outcomes.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -23,6 +24,8 @@ experiment_app = typer.Typer(
 _FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), report list (.md) or executor record (.json).")
 _TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="File to write, such as experiments/marin.jsonl.")
 _NAMED = 10
+_LADDERS = typer.Option([], "--ladder", metavar="FILE.yaml", help="Ladder that the experiment trains; repeatable.")
+_FOLDER = typer.Argument(metavar="EXPERIMENT", help="Folder of an experiment.")
 _PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="Folder of experiments, or one file.")
 
 
@@ -80,6 +83,42 @@ def _imported_before(to: Path, *, file: Path) -> dict[str, Experiment]:
             fix="Use another file: --to experiments/OTHER.jsonl",
         )
     return {each.experiment.name: each.experiment for each in found if each.experiment}
+
+
+@experiment_app.command("new")
+def new(
+    name: str = typer.Argument(metavar="NAME", help="Folder of the experiment in experiments/."),
+    title: str = typer.Option(..., "--title", help="Subject, in one line."),
+    hypothesis: str = typer.Option(..., "--hypothesis", help="Expectation that a measurement can refute."),
+    ladders: list[Path] = _LADDERS,
+    open_it: bool = typer.Option(False, "--open", help="Open the issue with GitHub's gh, and write down its address."),
+) -> None:
+    """Begin an experiment: write its file, and the texts of its issue and pull request.
+
+    Example: marin-scale experiment new filtered --title "Filtered text" --hypothesis "It lowers the loss" --ladder
+    ladders/base.yaml --ladder ladders/filtered.yaml
+    """
+    from marin_scaling.experiment.texts import ISSUE_NAME, new_experiment, open_issue
+
+    folder = new_experiment(name, title=title, hypothesis=hypothesis, ladders=ladders)
+    typer.echo("\n".join(str(path) for path in sorted(folder.iterdir())))
+    if open_it:
+        typer.echo(f"issue: {open_issue(folder)}")
+    else:
+        typer.echo(f"Next: gh issue create --title {shlex.quote(title)} --body-file {folder / ISSUE_NAME}, or paste this file.")
+
+
+@experiment_app.command("text")
+def text(folder: Path = _FOLDER) -> None:
+    """Write the texts of an experiment's issue and pull request again, with the results of its recorded runs.
+
+    Example: marin-scale experiment text experiments/filtered
+    """
+    from marin_scaling.experiment.texts import PULL_REQUEST_NAME, write_texts
+
+    written = write_texts(folder)
+    typer.echo("\n".join(map(str, written)))
+    typer.echo(f"Next: gh pr create --body-file {folder / PULL_REQUEST_NAME}, or paste this file.")
 
 
 @experiment_app.command("validate")

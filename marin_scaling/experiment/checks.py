@@ -44,9 +44,10 @@ class Known:
 
 
 def known_in(root: Path) -> Known:
-    """Return the folders of the registry and of the run store below `root`."""
+    """Return the folders of the registry and of the run store below `root`, and its ladder files."""
     runs = root / "runs"
     ladders = {path.name for path in runs.iterdir() if path.is_dir()} if runs.is_dir() else set()
+    ladders |= {path.stem for path in (root / "ladders").glob("*.yaml")}
     registered = {each.name for each in registration_folders(root / "preregistrations")}
     return Known(preregistrations=registered, ladders=ladders)
 
@@ -87,7 +88,7 @@ def _named(each: Experiment, names: Collection[str], known: Known) -> Iterator[F
         if ladder not in known.ladders:
             meant = ladder.removeprefix("runs/")
             said = f"; write {meant}" if meant in known.ladders else ""
-            yield error("not-there", "ladders", f"{ladder} is not a folder of runs/{said}")
+            yield error("not-there", "ladders", f"{ladder} is neither a folder of runs/ nor a file of ladders/{said}")
     if each.baseline is not None and (each.baseline not in names or each.baseline == each.name):
         yield error("not-there", "baseline", f"{each.baseline} is not another experiment here")
     for name in each.supersedes:
@@ -193,13 +194,14 @@ class OwnRecords:
 
 
 def runs_of(experiment: Experiment, *, root: Path) -> list[StoredRun]:
-    """Return all runs of the experiment's ladders, in order."""
-    return [run for ladder in experiment.ladders for run in read_runs(root / "runs" / ladder)]
+    """Return all runs of the experiment's ladders, in order; a ladder that is only planned has none."""
+    folders = [root / "runs" / ladder for ladder in experiment.ladders]
+    return [run for folder in folders if is_present(folder) for run in read_runs(folder)]
 
 
 def own_steps(experiment: Experiment, runs: Sequence[StoredRun], *, root: Path) -> list[Step]:
     """Return the steps with their inputs: text, rungs by budget, signed forecast, its run and its outcome."""
-    texts = {run.spec.data.digest: _text_step(run) for run in runs}
+    texts = {step.name: step for run in runs for step in _text_steps(run)}
     by_budget = _by_budget([run for run in runs if run.spec.role == "rung"])
     rungs = [_budget_step(ladder, flops, each) for (ladder, flops), each in by_budget.items()]
     return [*texts.values(), *rungs, *_steps_after(experiment, runs, rungs=rungs, root=root)]
@@ -291,9 +293,23 @@ def _by_budget(runs: Sequence[StoredRun]) -> dict[tuple[str, float], list[Stored
     return found
 
 
-def _text_step(run: StoredRun) -> Step:
+def _text_steps(run: StoredRun) -> list[Step]:
+    """Return the step of a run's text, after those of its parts."""
     data = run.spec.data
-    return Step(name=f"text-{data.digest[:12]}", what=data.source, status="succeeded", output_sha256=data.digest)
+    parts = [
+        Step(
+            name=f"part-{part.digest[:12]}",
+            what=f"{name} of {data.source}",
+            status="succeeded",
+            output_sha256=part.digest,
+        )
+        for name, part in data.parts.items()
+    ]
+    inputs = tuple(part.name for part in parts)
+    whole = Step(
+        name=f"text-{data.digest[:12]}", what=data.source, inputs=inputs, status="succeeded", output_sha256=data.digest
+    )
+    return [*parts, whole]
 
 
 def _budget_step(ladder: str, budget_flops: float, runs: Sequence[StoredRun]) -> Step:

@@ -34,6 +34,7 @@ from marin_scaling.experiment.experiment import (
     read_experiments,
     to_line,
 )
+from marin_scaling.experiment.texts import summary
 from marin_scaling.markdown import Markdown, cell, chip, escape, link, malformed_section, page_name, web_link, whole
 from marin_scaling.printable import FAULTS_NAMED, joined
 from marin_scaling.publish.chain_page import ChainPages, chain_pages
@@ -91,6 +92,7 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
         "experiment.md.j2",
         title=one.title,
         one=one,
+        summary=summary(one, each.records),
         chip=outcome_chip(one.outcome),
         forecast=_forecast_link(each, linked),
         records=each.records,

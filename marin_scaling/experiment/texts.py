@@ -1,0 +1,202 @@
+"""New experiments, and what their records say: a summary, and the texts of an issue and a pull request."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from marin_scaling.errors import DocumentError, UsageError
+from marin_scaling.experiment.checks import OwnRecords, figures, own_records
+from marin_scaling.experiment.experiment import (
+    EXPERIMENT_NAME,
+    EXPERIMENTS_DIR,
+    Experiment,
+    Links,
+    Outcome,
+    read_experiment,
+)
+from marin_scaling.files import publish_folder, read_bytes, replace_file
+from marin_scaling.ladder.config import Data
+from marin_scaling.ladder.plan import Ladder, ladder_table
+from marin_scaling.markdown import Markdown, cell, escape, preformatted, prose, table
+from marin_scaling.printable import joined
+from marin_scaling.run.plan import load_ladder
+from marin_scaling.strict_model import fault_text
+from marin_scaling.units import counted, format_count, format_flops, format_number
+from marin_scaling.untrusted_files import is_present, program
+
+ISSUE_NAME, PULL_REQUEST_NAME = "issue.md", "pull-request.md"
+"""Files next to an experiment's with the texts to publish."""
+_LONGEST_WAIT = 120.0  # seconds, for an answer of the forge
+
+
+def new_experiment(
+    name: str, *, title: str, hypothesis: str, ladders: Sequence[Path | str] = (), root: Path | str = "."
+) -> Path:
+    """Write `experiments/NAME/` with the experiment, in progress, and the texts of its issue and pull request.
+
+    `ladders` are files of ladders that the experiment trains. Return the folder. `DocumentError` for a name or text that an
+    experiment cannot have, `StorageError` if the folder exists.
+    """
+    planned = [load_ladder(path).plan() for path in ladders]
+    command = "; ".join(f"marin-scale ladder {path}" for path in ladders)
+    document: dict[str, Any] = {
+        "name": name,
+        "title": title,
+        "outcome": Outcome.IN_PROGRESS.value,
+        "hypothesis": hypothesis,
+        **({"ladders": [ladder.file.name for ladder in planned], "code": {"command": command}} if planned else {}),
+    }
+    raw = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).encode()
+    folder = Path(root) / EXPERIMENTS_DIR / name
+    one = _checked(document, folder / EXPERIMENT_NAME)
+    texts = {ISSUE_NAME: issue_text(one, planned), PULL_REQUEST_NAME: pull_request_text(one, OwnRecords())}
+    publish_folder(folder, {EXPERIMENT_NAME: raw, **{each: text.encode() for each, text in texts.items()}})
+    return folder
+
+
+def _checked(document: dict[str, Any], path: Path) -> Experiment:
+    if "/" in document["name"]:
+        raise DocumentError(f"{document['name']!r} has a /, and names a folder.", fix="Use letters, digits and hyphens.")
+    try:
+        return Experiment.model_validate(document)
+    except ValidationError as error:
+        raise DocumentError(f"{path}: {fault_text(error, document)}.", fix="Change the named option.") from error
+
+
+def write_texts(folder: Path | str) -> dict[Path, str]:
+    """Write the texts of an experiment's issue and pull request again, from its file and the records of its runs.
+
+    Return them by path. `DocumentError` if the experiment is malformed, `UsageError` if there is none.
+    """
+    folder = Path(folder)
+    path = folder / EXPERIMENT_NAME
+    if not is_present(path):
+        raise UsageError(f"{path} does not exist.", fix=f"Begin an experiment: marin-scale experiment new {folder.name}")
+    one, root = read_experiment(path), folder.absolute().parents[1]
+    files = [root / "ladders" / f"{name}.yaml" for name in one.ladders]
+    planned = [load_ladder(file).plan() for file in files if is_present(file)]
+    texts = {
+        folder / ISSUE_NAME: issue_text(one, planned),
+        folder / PULL_REQUEST_NAME: pull_request_text(one, own_records(one, root=root)),
+    }
+    for place, text in texts.items():
+        replace_file(place, text.encode())
+    return texts
+
+
+def issue_text(one: Experiment, ladders: Sequence[Ladder]) -> str:
+    """Return the text of the issue that proposes an experiment: hypothesis, planned runs, data, and how it is judged."""
+    parts = ["## Hypothesis", prose(one.hypothesis or "not stated"), "## Plan"]
+    for ladder in ladders:
+        parts += [_plan(ladder), preformatted(ladder_table(ladder))]
+    parts += [] if ladders else ["No ladder is planned yet."]
+    parts += ["## How it is judged", *_judged(one), "## Results", "None yet."]
+    return "\n\n".join(parts) + "\n"
+
+
+def pull_request_text(one: Experiment, records: OwnRecords) -> str:
+    """Return the text of the pull request that reports an experiment: hypothesis, outcome, figures, and how to repeat it."""
+    outcome = one.outcome or Outcome.NOT_EVALUATED
+    parts = [f"**{outcome.value}**: {outcome.meaning}.", "## Hypothesis", prose(one.hypothesis or "not stated"), "## Results"]
+    parts += ["\n".join(f"* {escape(line)}" for line in summary(one, records)) or "No run is recorded yet."]
+    parts += [_figures(records)] if records.runs else []
+    parts += ["## Conclusion", prose(one.conclusion or "open")]
+    if one.code and one.code.command:
+        parts += ["## Again", preformatted("\n".join(one.code.command.split("; ")))]
+    return "\n\n".join(parts) + "\n"
+
+
+def summary(one: Experiment, records: OwnRecords) -> list[str]:
+    """Return what the records say in a line each: the runs of each ladder with the lowest loss, and the forecast's outcome."""
+    lines = [_of_ladder(name, records) for name in one.ladders if any(run.spec.ladder == name for run in records.runs)]
+    lines += [f"{one.preregistration}: {step.what}." for step in records.steps if step.name == "outcome"]
+    return lines
+
+
+def _of_ladder(name: str, records: OwnRecords) -> str:
+    found = [each for each in figures(records.runs) if each.ladder == name]
+    budgets = sorted({each.budget_flops for each in found})
+    runs, diverged = sum(each.seeds for each in found), sum(each.diverged for each in found)
+    of = f"{format_flops(budgets[0])} to {format_flops(budgets[-1])}" if len(budgets) > 1 else format_flops(budgets[0])
+    told = f"{name}: {counted(runs, 'run')} of {of} FLOPs{f', {diverged} diverged' if diverged else ''}"
+    measured = [each for each in found if each.mean_loss is not None]
+    if not measured:
+        return f"{told}."
+    best = min(measured, key=lambda each: each.mean_loss or 0.0)
+    error = f" +- {format_number(best.standard_error, 2)}" if best.standard_error else ""
+    unit = best.metric.replace("_", " ")
+    return (
+        f"{told}; the lowest loss is {format_number(best.mean_loss or 0.0, 5)}{error} {unit}, of "
+        f"{format_count(best.params)} parameters and {format_count(best.trained_tokens)} tokens."
+    )
+
+
+def _figures(records: OwnRecords) -> Markdown:
+    rows = [
+        [
+            cell(each.ladder),
+            format_flops(each.budget_flops),
+            format_count(each.params),
+            str(each.seeds),
+            "diverged" if each.mean_loss is None else format_number(each.mean_loss, 5),
+        ]
+        for each in figures(records.runs)
+    ]
+    return table(["ladder", "FLOPs", "parameters", "seeds", "mean loss"], rows, right=[1, 2, 3, 4])
+
+
+def _plan(ladder: Ladder) -> Markdown:
+    file = ladder.file
+    return Markdown(f"Ladder {cell(file.name)} of recipe {cell(file.recipe)}, on {escape(_described(file.data))}:")
+
+
+def _described(data: Data) -> str:
+    """Return the name of the training text, with the weights of a mix."""
+    mixes = [joined(f"{name} {weight:.4g}" for name, weight in phase.mix.items()) for phase in data.mixes]
+    return f"{data.source} ({', then '.join(mixes)})" if mixes else data.source
+
+
+def _judged(one: Experiment) -> Iterator[str]:
+    """Yield the commands that judge the experiment, as far as its ladders say."""
+    for name in one.ladders:
+        yield f"* Before the target is trained, its loss is forecast and signed: `marin-scale preregister ladders/{name}.yaml`"
+    if len(one.ladders) > 1:
+        yield f"* The ladders are compared: `marin-scale speedup {' '.join(f'runs/{name}' for name in one.ladders)}`"
+    if not one.ladders:
+        yield "Say here which measurement would show that the hypothesis is wrong."
+
+
+def open_issue(folder: Path | str) -> str:
+    """Open an experiment's issue with GitHub's `gh`, write its address into the experiment, and return it.
+
+    `UsageError` if `gh` is missing or fails, or if the experiment has links already.
+    """
+    folder = Path(folder)
+    path = folder / EXPERIMENT_NAME
+    one, arguments = read_experiment(path), ["issue", "create", "--title"]
+    if one.links != Links():
+        raise UsageError(f"{path} has links already.", fix="Open the issue by hand, and add its address to them.")
+    try:
+        done = subprocess.run(
+            ["gh", *arguments, one.title, "--body-file", str(folder / ISSUE_NAME)],
+            executable=program("gh"),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_WAIT,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        reason = f"gh did not answer: {error}"
+    else:
+        reason = done.stderr.strip() if done.returncode else ""
+    if reason:
+        raise UsageError(f"The issue was not opened: {reason}.", fix=f"Paste {folder / ISSUE_NAME} into a new issue.")
+    address = done.stdout.strip()
+    replace_file(path, read_bytes(path).rstrip() + f"\nlinks: {{issue: {address}}}\n".encode())
+    return address
