@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, is_typeddict
 
+import marin_scaling
 from marin_scaling.markdown import table
 
 _WIDE = 100
@@ -29,6 +30,16 @@ def module_reference(name: str) -> str:
     """
     module = importlib.import_module(name)
     return "\n\n".join([f"## {name}", docstring(module), *(part for one in _public(module) for part in _about(one))])
+
+
+def home_of(name: str) -> str:
+    """The module, without the package's name, that has a function of the package root.
+
+    >>> home_of("tune")
+    'forecast.tuning'
+    """
+    module: str = getattr(marin_scaling, name).__module__
+    return module.removeprefix("marin_scaling.")
 
 
 def docstring(described: Any) -> str:
