@@ -21,7 +21,7 @@ from mutated_registry import SIGNATURES, Ground, Input
 from registration_factory import CREATED_AT
 
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.preregistration.events.timestamp import read_stamp
+from marin_scaling.preregistration.events.seal import read_stamp
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.registry import registration_folders, signers_path
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE

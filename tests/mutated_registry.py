@@ -34,8 +34,7 @@ from time_authority import answer, make_authority
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.ladder.config import Assumption, Promise
 from marin_scaling.preregistration.events.notice import give_notice
-from marin_scaling.preregistration.events.seal import reveal
-from marin_scaling.preregistration.events.timestamp import can_read_stamps
+from marin_scaling.preregistration.events.seal import can_read_stamps, reveal
 from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.layout import SUBJECT_NAMES
 from marin_scaling.preregistration.log import FIRST_PREVIOUS, write_down

@@ -104,7 +104,7 @@ def stamp(
     Example: marin-scale registry stamp 2026-11-26-quickstart --tsa https://tsa.example/
     """
     from marin_scaling.files import read_bytes, write_once
-    from marin_scaling.preregistration.events.timestamp import request_stamp, roots_path, stamped_signature
+    from marin_scaling.preregistration.events.seal import request_stamp, roots_path, stamped_signature
     from marin_scaling.preregistration.layout import stamp_names
     from marin_scaling.preregistration.log import write_down
     from marin_scaling.preregistration.registry import one_folder, signers_path

@@ -14,7 +14,7 @@ from run_factory import corpus
 
 from marin_scaling.data.corpus import MANIFEST_NAME, find_corpus, map_corpus, write_corpus
 from marin_scaling.errors import StampError, StorageError
-from marin_scaling.preregistration.events import timestamp
+from marin_scaling.preregistration.events import seal
 from marin_scaling.run.curves import LossCurve, recorded_losses
 
 LADDER = """\
@@ -216,11 +216,11 @@ def test_an_authority_sends_nobody_elsewhere(to: str, monkeypatch: pytest.Monkey
     with HTTPServer(("127.0.0.1", 0), Redirects) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         with pytest.raises(StampError):
-            timestamp._post(f"http://127.0.0.1:{server.server_port}/", b"query")
+            seal._post(f"http://127.0.0.1:{server.server_port}/", b"query")
         server.shutdown()
 
 
 @pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/x", "data:text/plain,x", "//x", "HTTP+file://x"])
 def test_an_authority_is_asked_over_http_only(url: str) -> None:
     with pytest.raises(StampError):
-        timestamp._post(url, b"query")
+        seal._post(url, b"query")

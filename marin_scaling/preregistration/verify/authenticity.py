@@ -22,8 +22,7 @@ from marin_scaling.preregistration.events.amendment import (
 )
 from marin_scaling.preregistration.events.notice import Notice, notice_steps, restarts_of, verified_notices
 from marin_scaling.preregistration.events.observation import observation_step, verified_observation
-from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens
-from marin_scaling.preregistration.events.timestamp import stamp_step, stamped_at
+from marin_scaling.preregistration.events.seal import Seal, read_opening, read_seal, require_opens, stamp_step, stamped_at
 from marin_scaling.preregistration.format import SUBJECT_FILES
 from marin_scaling.preregistration.ladder_records import (
     holds_runs,

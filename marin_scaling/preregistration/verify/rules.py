@@ -14,7 +14,7 @@ from marin_scaling.errors import SigningError, VerificationError, refuse
 from marin_scaling.files import read_bytes
 from marin_scaling.git import restored_by, restoring, restoring_command
 from marin_scaling.preregistration.events.notice import verified_notices
-from marin_scaling.preregistration.events.timestamp import stamped_at
+from marin_scaling.preregistration.events.seal import stamped_at
 from marin_scaling.preregistration.layout import (
     AMENDMENT_NAME,
     LOG_NAME,

@@ -22,7 +22,7 @@ OWN_READERS = {
     "data/documents.py": "Python's own library",
     "fitting/predictive.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
-    "preregistration/events/timestamp.py": "the answer of a time authority",
+    "preregistration/events/seal.py": "the answer of a time authority",
     "publish/figures.py": "a file of the package, and the cache of this user",
     "untrusted_files.py": "the reader itself",
     "run/table_io.py": "the content of a compressed table, in memory",

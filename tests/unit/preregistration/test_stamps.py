@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 
 from marin_scaling.cli.app import app
 from marin_scaling.errors import StampError, VerificationError
-from marin_scaling.preregistration.events import timestamp
-from marin_scaling.preregistration.events.seal import reveal, whole_folder
-from marin_scaling.preregistration.events.timestamp import read_stamp, request_stamp
+from marin_scaling.preregistration.events import seal
+from marin_scaling.preregistration.events.seal import read_stamp, request_stamp, reveal, whole_folder
 from marin_scaling.preregistration.log import read_log
 from marin_scaling.preregistration.outcome import State
 from marin_scaling.preregistration.registry import signers_path
@@ -138,7 +137,7 @@ def test_without_the_extra_it_is_said_that_stamps_were_not_read(
 ) -> None:
     """The rest is verified all the same."""
     stamp(folder, authority)
-    monkeypatch.setattr("marin_scaling.preregistration.events.timestamp.can_read_stamps", lambda: False)
+    monkeypatch.setattr("marin_scaling.preregistration.events.seal.can_read_stamps", lambda: False)
     assert evidence(folder) == (False, "1 not read: the extra timestamp is not installed")
 
 
@@ -151,7 +150,7 @@ def test_an_authority_that_does_not_answer_writes_nothing(folder: Path) -> None:
     assert not (folder / "stamp-1.tsr").exists()
 
 
-@pytest.mark.parametrize("reply", [b"", b"<html>", b"\x30\x80", b"0" * (timestamp.MAX_REPLY_BYTES + 1)])
+@pytest.mark.parametrize("reply", [b"", b"<html>", b"\x30\x80", b"0" * (seal.MAX_REPLY_BYTES + 1)])
 def test_bytes_that_are_no_answer_are_refused(folder: Path, reply: bytes) -> None:
     """With the name of the file."""
     with pytest.raises(VerificationError, match=r"x\.tsr"):
