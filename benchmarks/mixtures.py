@@ -110,16 +110,16 @@ def main() -> None:
     rows.append(["least", "", *(f"{each:.3f}" for each in least), ""])
     notes = [
         "512 training mixtures of 17 domains and 256 test mixtures, of RegMix (Liu et al. 2024, arXiv:2407.01492). Families "
-        "are chosen by ten-fold cross-validation on the training mixtures; the test mixtures are for this report only. The models "
-        "of 60M parameters have the mixtures of the 1M test, and no law saw them.",
+        "are chosen by ten-fold cross-validation on the training mixtures; the test mixtures are for this report only. The "
+        "models of 60M parameters have the mixtures of the 1M test, and no law saw them.",
     ]
     for label, test in tests.items():
         predicted = np.mean([fit.laws[name].interval(test.weights)[1] for name in fit.table.names], axis=0)
         observed = test.losses.mean(1)
         best = observed[predicted.argmin()]
         notes.append(
-            f"Mean of the losses, {label}: rank correlation {rank(predicted, observed):.3f}; the mixture predicted best is number "
-            f"{int((observed < best).sum()) + 1} of {len(observed)}, {best - observed.min():.4f} above the best."
+            f"Mean of the losses, {label}: rank correlation {rank(predicted, observed):.3f}; the mixture predicted best is "
+            f"number {int((observed < best).sum()) + 1} of {len(observed)}, {best - observed.min():.4f} above the best."
         )
     publish(
         "Laws over data mixtures",

@@ -367,7 +367,8 @@ def mix_table(
     Example: marin-scale mix mixtures.csv --tokens 100B --limit code=5B --epochs 4
     """
     from marin_scaling.errors import UsageError
-    from marin_scaling.forecast.mixture import mix
+    from marin_scaling.forecast.mixture import base_text, chosen_mix, mix
+    from marin_scaling.run.tuning_runs import read_mixtures
 
     if (write_ladder is None) != (base is None):
         raise UsageError(
@@ -378,9 +379,13 @@ def mix_table(
     parts = chosen_pairs([text if "=" in text else f"{text}=1" for text in minimize], option="--minimize", example="web=2")
     given = chosen_pairs(against, option="--against", example="web=0.7")
     objective, reference = (_numbers_of(pairs, option) for pairs, option in ((parts, "--minimize"), (given, "--against")))
-    found = mix(
-        table, weights=weights, metrics=metric, where=chosen_rows(where), drop=drop, skip_incomplete=skip_incomplete, seed=seed
+    read = read_mixtures(
+        table, weights=weights, metrics=metric, where=chosen_rows(where), drop=drop, skip_incomplete=skip_incomplete
     )
+    chosen_mix(read, objective or None, limits=limits, tokens=tokens, epochs=epochs, against=reference)
+    if write_ladder and base:
+        base_text(read, write_ladder, base=base)
+    found = mix(read, seed=seed)
     best = found.best(objective or None, limits=limits, tokens=tokens, epochs=epochs, against=reference)
     if write_ladder and base:
         best.write_ladder(write_ladder, base=base)

@@ -16,11 +16,11 @@ from pydantic import ConfigDict
 
 from marin_scaling import __version__
 from marin_scaling.errors import LadderFileError, StorageError, UsageError
-from marin_scaling.files import read_bytes, replace_file
+from marin_scaling.files import read_bytes, replace_file, require_writable
 from marin_scaling.fitting.mixture import CrossValidation, MixtureLaw, best_mix, fit_best_law, nearest_mix
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted, wrapped
-from marin_scaling.run.tuning_runs import MixtureTable, read_mixtures, require_known
+from marin_scaling.run.tuning_runs import MixtureTable, read_mixtures
 from marin_scaling.strict_model import Part
 from marin_scaling.units import counted, format_count
 from marin_scaling.yaml_config import read_yaml, with_value
@@ -34,11 +34,13 @@ _DECIMALS = 10_000
 _STARTS = 5
 _LEAST_RANK = 0.5
 _MIXTURES_PER_DOMAIN = 3
-"""Mixtures for each domain below which a law is doubtful. Of RegMix's training mixtures, 3 for each domain rank four held-out
-losses with a correlation of 0.95 in the mean, and one for each with 0.75."""
+"""Mixtures for each domain below which a law is doubtful. With 3, 2 and 1 for each domain, laws of RegMix's training mixtures
+rank the other ones with a correlation of 0.96, 0.92 and 0.83 in the mean of four losses (`benchmarks/results/mixtures.md`)."""
 _RANK_SD = 1.03
 """Standard deviation of the arc tangent of a rank correlation, times sqrt(n - 3) (Fieller et al. 1957)."""
 _NINETY_PERCENT = 1.645
+_OFF_ONE = 0.02
+"""Error of the sum of a given mix that rounding explains."""
 
 
 class MixtureStatus(Enum):
@@ -107,7 +109,7 @@ class MixtureFit:
     @property
     def status(self) -> MixtureStatus:
         """The worst of what was found about the mean of the losses, best mixes aside."""
-        return self.worst(self.objective(None), {})
+        return self.worst(_objective(self.table, None), {})
 
     def worst(self, objective: Mapping[str, float], found: Mapping[MixtureStatus, bool]) -> MixtureStatus:
         """Return the worst status that applies to an objective, of those of the laws and those found about a mix."""
@@ -120,22 +122,11 @@ class MixtureFit:
         }
         return next(status for status in MixtureStatus if {**laws, **found}.get(status))
 
-    def objective(self, minimize: str | Collection[str] | Mapping[str, float] | None) -> dict[str, float]:
-        """Return the part of each loss in what is minimized: of all in equal parts by default; parts add up to one."""
-        given = self.table.names if minimize is None else (minimize,) if isinstance(minimize, str) else minimize
-        parts = {name: float(given[name]) if isinstance(given, Mapping) else 1.0 for name in given}
-        require_known(parts, self.table.names, option="--minimize", what="loss")
-        if not parts or not all(0 < part < math.inf for part in parts.values()):
-            raise UsageError(
-                "--minimize: parts must be positive numbers.", fix=f"Write it like --minimize {self.table.names[0]}=2."
-            )
-        return {name: part / sum(parts.values()) for name, part in parts.items()}
-
     def predict(self, weights: Mapping[str, float]) -> pd.DataFrame:
         """Return the predicted losses of a run with this mix: one row per loss with median, q05 and q95."""
         import pandas as pd
 
-        mix = self.table.mix_of(weights, option="weights")[None]
+        mix = _mix_of(self.table, weights, option="weights")[None]
         found = {name: self.laws[name].interval(mix)[:, 0] for name in self.table.names}
         return pd.DataFrame([{"loss": name, "median": q[1], "q05": q[0], "q95": q[2]} for name, q in found.items()])
 
@@ -154,10 +145,10 @@ class MixtureFit:
         weight is larger than the largest that was tried of its domain. The gain is that over the mix `against`, by default the
         mean of the tried ones. `UsageError` for unknown names, or for limits that leave the run without enough tokens.
         """
-        objective = self.objective(minimize)
-        limit = _largest_weights(self.table.domains, limits or {}, tokens=tokens, epochs=epochs)
+        objective, limit, reference = chosen_mix(
+            self.table, minimize, limits=limits, tokens=tokens, epochs=epochs, against=against
+        )
         caps = _within_tried(self.table, limit)
-        reference = self.table.mix_of(against, option="--against") if against else self.table.weights.mean(0)
         unit, tried = float(self.observed(objective).std()), self.table.weights
         medians = {name: self.laws[name].middle for name in objective}
 
@@ -207,7 +198,7 @@ class MixtureFit:
             "excluded": dict(self.table.excluded),
             "losses": self.frame.to_dict("records"),
             "best": best.document() if best else None,
-            "warnings": list(self.table.warnings),
+            "notes": list(self.table.notes),
             "status": (best or self).status.value,
             "seed": self.seed,
             "tool": f"marin-scaling {__version__}",
@@ -218,6 +209,55 @@ class MixtureFit:
 
     def __repr__(self) -> str:
         return f"MixtureFit({len(self.table.weights)} mixtures of {self.table.source}: {self.status.name})"
+
+
+def chosen_mix(
+    table: MixtureTable,
+    minimize: str | Collection[str] | Mapping[str, float] | None = None,
+    *,
+    limits: Mapping[str, float] | None = None,
+    tokens: float | None = None,
+    epochs: float = 1.0,
+    against: Mapping[str, float] | None = None,
+) -> tuple[dict[str, float], Array, Array]:
+    """Return the part of each loss, and for each domain the largest allowed weight and that of the reference.
+
+    The arguments and errors are those of `MixtureFit.best`, which are so found before laws are fitted.
+    """
+    limit = _largest_weights(table.domains, limits or {}, tokens=tokens, epochs=epochs)
+    _within_tried(table, limit)
+    reference = _mix_of(table, against, option="--against") if against else table.weights.mean(0)
+    return _objective(table, minimize), limit, np.asarray(reference)
+
+
+def _objective(table: MixtureTable, minimize: str | Collection[str] | Mapping[str, float] | None) -> dict[str, float]:
+    """Return the part of each loss in what is minimized: of all in equal parts by default; parts add up to one."""
+    given = table.names if minimize is None else (minimize,) if isinstance(minimize, str) else minimize
+    parts = {name: float(given[name]) if isinstance(given, Mapping) else 1.0 for name in given}
+    _require_known(parts, table.names, option="--minimize", what="loss")
+    if not parts or not all(0 < part < math.inf for part in parts.values()):
+        raise UsageError("--minimize: parts must be positive numbers.", fix=f"Write it like --minimize {table.names[0]}=2.")
+    return {name: part / sum(parts.values()) for name, part in parts.items()}
+
+
+def _mix_of(table: MixtureTable, given: Mapping[str, float], *, option: str) -> Array:
+    """Return the mix, (domain,), of weights by domain; `UsageError` for an unknown domain or another sum than one."""
+    _require_known(given, table.domains, option=option, what="domain")
+    mix = np.array([given.get(name, 0.0) for name in table.domains])
+    if not (mix >= 0).all() or abs(mix.sum() - 1) > _OFF_ONE:
+        raise UsageError(
+            f"{option}: the weights add up to {mix.sum():g}, the least is {mix.min():g}.",
+            fix="Give weights of zero or more that add up to 1.",
+        )
+    return np.asarray(mix / mix.sum())
+
+
+def _require_known(given: Collection[str], known: Sequence[str], *, option: str, what: str) -> None:
+    if unknown := [name for name in given if name not in known]:
+        raise UsageError(
+            f"{option}: the table has no {what} {joined(map(repr, map(quoted, unknown)))}.",
+            fix=f"Choose of {joined(known, most=40)}.",
+        )
 
 
 def _total(parts: Sequence[tuple[float, tuple[float, Array]]]) -> tuple[float, Array]:
@@ -237,7 +277,7 @@ def _rank(predicted: Array, observed: Array) -> tuple[float, float, float]:
 
 def _largest_weights(domains: Sequence[str], limits: Mapping[str, float], *, tokens: float | None, epochs: float) -> Array:
     """Return the largest weight that the tokens of each domain allow."""
-    require_known(limits, domains, option="--limit", what="domain")
+    _require_known(limits, domains, option="--limit", what="domain")
     if bool(limits) != (tokens is not None):
         raise UsageError("--limit and --tokens belong together.", fix="Give both, as in --tokens 100B --limit web=50B")
     numbers = [*limits.values(), epochs, *([] if tokens is None else [tokens])]
@@ -251,7 +291,7 @@ def _largest_weights(domains: Sequence[str], limits: Mapping[str, float], *, tok
     if caps.sum() < 1:
         available = sum(epochs * limits[name] for name in domains)
         raise UsageError(
-            f"{epochs:g} epochs of all domains are {format_count(available)} tokens, and the run needs {format_count(tokens)}.",
+            f"With --epochs {epochs:g} there are {format_count(available)} tokens, and the run needs {format_count(tokens)}.",
             fix=f"Raise --limit or --epochs, or lower --tokens to {format_count(available)}.",
         )
     return caps
@@ -388,19 +428,8 @@ class BestMix:
 
         `StorageError` if the file exists, `LadderFileError` for a base without these corpora.
         """
-        path, base = Path(path), Path(base)
-        if path.exists():
-            raise StorageError(f"{path} exists.", fix="Give another name, or delete it.")
-        ladder = read_yaml(base, _Ladder, noun="a ladder", refused=_refused)
-        if set(ladder.data.corpora) != set(self.weights):
-            raise _refused(
-                (
-                    f"{base}: the names of data.corpora are not the domains of {self.fit.table.source}.",
-                    f"corpora: {joined(sorted(ladder.data.corpora), most=40)}",
-                    f"domains: {joined(self.weights, most=40)}",
-                )
-            )
-        text = read_bytes(base).decode("utf-8")
+        path = Path(path)
+        text = base_text(self.fit.table, path, base=Path(base))
         text = with_value(text, ("name",), json.dumps(path.stem))
         mix = ",\n".join(f"    {json.dumps(name)}: {weight:.4f}" for name, weight in self.weights.items())
         text = with_value(text, ("data", "mix"), "{\n" + mix + "\n  }")
@@ -433,6 +462,27 @@ class BestMix:
         return f"BestMix({self.fit.table.source}: {self.status.name})"
 
 
+def base_text(table: MixtureTable, path: Path, *, base: Path) -> str:
+    """Return the text of a ladder file whose corpora are the domains, to be written to another path with a mix.
+
+    `StorageError` if the path exists, `LadderFileError` for a base without these corpora.
+    """
+    if path.exists():
+        raise StorageError(f"{path} exists.", fix="Give another name, or delete it.")
+    ladder = read_yaml(base, _Ladder, noun="a ladder", refused=_refused)
+    if set(ladder.data.corpora) != set(table.domains):
+        lines = (
+            f"{base}: the names of data.corpora are not the domains of {table.source}.",
+            *(
+                f"{what}: {joined(names, most=40)}"
+                for what, names in (("corpora", sorted(ladder.data.corpora)), ("domains", table.domains))
+            ),
+        )
+        raise _refused(lines)
+    require_writable(path.parent)
+    return read_bytes(base).decode("utf-8")
+
+
 class _Data(Part):
     model_config = ConfigDict(extra="allow")
     corpora: dict[str, Any]
@@ -450,7 +500,7 @@ def _refused(what: str | tuple[str, ...]) -> LadderFileError:
 
 
 def mix(
-    table: pd.DataFrame | Path | str,
+    table: pd.DataFrame | MixtureTable | Path | str,
     *,
     weights: Collection[str] = (),
     metrics: Collection[str] = (),
@@ -477,7 +527,9 @@ def mix(
     >>> {name: round(weight, 1) for name, weight in best.weights.items()}
     {'books': 0.3, 'code': 0.5, 'web': 0.2}
     """
-    read = read_mixtures(table, weights=weights, metrics=metrics, where=where, drop=drop, skip_incomplete=skip_incomplete)
+    read = table
+    if not isinstance(read, MixtureTable):
+        read = read_mixtures(read, weights=weights, metrics=metrics, where=where, drop=drop, skip_incomplete=skip_incomplete)
     fitted = {
         name: fit_best_law(read.weights, column, seed=seed) for name, column in zip(read.names, read.losses.T, strict=True)
     }
@@ -493,7 +545,7 @@ def _laws_text(fit: MixtureFit) -> str:
     table = fit.table
     lines = [
         wrapped(f"{table.source}: {counted(len(table.weights), 'mixture')} of {counted(len(table.domains), 'domain')}"),
-        *(wrapped(f"warning: {each}", "  ") for each in table.warnings),
+        *(wrapped(each, "  ") for each in table.notes),
         *(
             [wrapped(f"left out: {joined(f'{name}, because {why}' for name, why in table.excluded.items())}", "  ")]
             if table.excluded
@@ -522,7 +574,9 @@ def _best_text(best: BestMix) -> str:
     for row in best.frame.to_dict("records"):
         limit = "" if math.isnan(row["limit"]) else f"{row['limit']:.4f}"
         span = f"[{row['q05']:.4f}, {row['q95']:.4f}]"
-        lines.append(f"  {quoted(row['domain'], 26):<26} {row['weight']:>7.4f} {span:>18} {row['tried']:>8.4f} {limit:>7}")
+        lines.append(
+            f"  {quoted(row['domain'], 26):<26} {row['weight']:>7.4f} {span:>18} {row['tried']:>8.4f} {limit:>7}".rstrip()
+        )
     lines += ["", f"  {'loss':<26} {reference:>9} {'best mix':>9} {'90 % interval':>20}"]
     for row in best.losses.to_dict("records"):
         span = f"[{row['q05']:.4f}, {row['q95']:.4f}]"
@@ -538,9 +592,9 @@ def _best_text(best: BestMix) -> str:
             "  ",
         ),
     ]
-    for names, told in (
+    for names, place in (
         (best.at_border, "warning: at the largest weight that was tried"),
         (best.at_limit, "at the limit of tokens"),
     ):
-        lines += [wrapped(f"{told}: {joined(names)}", "  ")] if names else []
+        lines += [wrapped(f"{place}: {joined(names)}", "  ")] if names else []
     return "\n".join(lines)

@@ -354,7 +354,8 @@ _LOSS = re.compile(r"(?:^|_)(loss|bpb|bits_per_byte)(?:_|$)")
 class MixtureTable:
     """Mixtures and their losses: `weights` (mix, domain) add up to one, `losses` are (mix, loss).
 
-    `domains` and `names` of losses are sorted; `columns` maps each to its column. `warnings` and `excluded` say what was done.
+    `domains` and `names` of losses are sorted; `columns` maps each to its column. `notes` tell of rounding, and
+    `excluded` gives the reason for each row that was left out.
     """
 
     domains: tuple[str, ...]
@@ -363,19 +364,8 @@ class MixtureTable:
     losses: Array = field(repr=False)
     columns: Mapping[str, str] = field(repr=False)
     source: str
-    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
     excluded: Mapping[str, str]
-
-    def mix_of(self, given: Mapping[str, float], *, option: str) -> Array:
-        """Return the mix, (domain,), of weights by domain; `UsageError` for an unknown domain or another sum than one."""
-        require_known(given, self.domains, option=option, what="domain")
-        mix = np.array([given.get(name, 0.0) for name in self.domains])
-        if not (mix >= 0).all() or abs(mix.sum() - 1) > _NEAR_ONE:
-            raise UsageError(
-                f"{option}: the weights add up to {mix.sum():g}, the least is {mix.min():g}.",
-                fix="Give weights of zero or more that add up to 1.",
-            )
-        return np.asarray(mix / mix.sum())
 
 
 def read_mixtures(
@@ -418,7 +408,7 @@ def read_mixtures(
     mixes = np.array([_shares(raw, name, rows, bad=bad) for name in shares]).T
     bad.refuse()
     _require_one_size(raw, rows, but={*shares, *losses})
-    mixes, warnings = _adding_up(raw, mixes, rows)
+    mixes, notes = _adding_up(raw, mixes, rows)
     domains, metrics = _without_affix(shares), _without_affix(losses)
     _require_tried(raw, domains, mixes)
     by_domain, by_loss = np.argsort(domains), np.argsort(metrics)
@@ -429,7 +419,7 @@ def read_mixtures(
         losses=values[:, by_loss],
         columns=dict(zip((*domains, *metrics), (*shares, *losses), strict=True)),
         source=printable(raw.name),
-        warnings=warnings,
+        notes=notes,
         excluded={names[row]: why for row, why in sorted(left_out.items())},
     )
 
@@ -546,7 +536,7 @@ def _require_one_size(raw: RawTable, rows: Sequence[int], *, but: Collection[str
 
 
 def _adding_up(raw: RawTable, mixes: Array, rows: Sequence[int]) -> tuple[Array, tuple[str, ...]]:
-    """Return weights that add up to one, and a warning if rounded ones were normalized; `RunTableError` for all other rows."""
+    """Return weights that add up to one, and a note if rounded ones were normalized; `RunTableError` for all other rows."""
     whole = 100.0 if float(np.median(mixes.sum(1))) > 50 else 1.0
     shares = mixes / whole
     decimals = next((each for each in range(1, 9) if np.allclose(shares, shares.round(each), rtol=0, atol=1e-10)), 9)
@@ -563,8 +553,8 @@ def _adding_up(raw: RawTable, mixes: Array, rows: Sequence[int]) -> tuple[Array,
         )
     rounded = int(np.sum(np.abs(sums - 1) > 1e-6))
     span = f"{sums.min():.4g} to {sums.max():.4g}"
-    told = (f"rounded weights add up to {span}: {counted(rounded, 'mixture')} normalized",) if rounded else ()
-    return np.asarray(shares / sums[:, None]), told
+    notes = (f"rounded weights add up to {span}: {counted(rounded, 'mixture')} normalized",) if rounded else ()
+    return np.asarray(shares / sums[:, None]), notes
 
 
 def _require_tried(raw: RawTable, domains: Sequence[str], mixes: Array) -> None:
@@ -589,12 +579,3 @@ def _without_affix(names: Sequence[str]) -> list[str]:
     elif len(names) > 1 and len(ends) == 1:
         short = [name[: -len(next(iter(ends))) - 1] for name in names]
     return short if all(short) and len(set(short)) == len(names) else list(names)
-
-
-def require_known(given: Collection[str], known: Sequence[str], *, option: str, what: str) -> None:
-    """Raise `UsageError` for the names of a choice that are unknown."""
-    if unknown := [name for name in given if name not in known]:
-        raise UsageError(
-            f"{option}: the table has no {what} {joined(map(repr, map(quoted, unknown)))}.",
-            fix=f"Choose of {joined(known, most=40)}.",
-        )

@@ -281,13 +281,13 @@ def test_weights_that_do_not_add_up_are_all_listed():
     assert set(dropped.excluded) == {"row 3", "row 7"}
 
 
-def test_rounded_weights_are_normalized_with_a_warning():
+def test_rounded_weights_are_normalized_with_a_note():
     """Three decimals of three weights add up to 0.999 to 1.001."""
     weights = mixtures(60)
     found = read_mixtures(table(weights.round(3), loss=bowl(weights)))
     assert found.weights.sum(1) == pytest.approx(1, abs=1e-12)
-    assert len(found.warnings) == 1
-    assert not read_mixtures(table(weights, loss=bowl(weights))).warnings
+    assert len(found.notes) == 1
+    assert not read_mixtures(table(weights, loss=bowl(weights))).notes
 
 
 def test_all_bad_cells_are_listed():
