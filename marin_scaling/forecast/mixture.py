@@ -480,7 +480,7 @@ def base_text(table: MixtureTable, path: Path, *, base: Path) -> str:
         )
         raise _refused(lines)
     require_writable(path.parent)
-    return read_bytes(base).decode("utf-8")
+    return read_bytes(base).decode("utf-8-sig")
 
 
 class _Data(Part):
