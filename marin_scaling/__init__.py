@@ -22,6 +22,7 @@ _HOME = {
     "speedup_chain": "fitted",
     "custom_law": "fitting.custom_law",
     "tune": "forecast.tuning",
+    "mix": "forecast.mixture",
     "load_ladder": "train.session",
     "load_exported": "train.weights",
     "preregister": "preregistration.preregister",

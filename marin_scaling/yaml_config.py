@@ -186,3 +186,39 @@ def _yaml_reason(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return " ".join(str(error).split())
+
+
+def with_value(text: str, place: tuple[str, ...], value: str) -> str:
+    r"""Return the text of a YAML file with the value of a key set, and everything else as it was.
+
+    `place` leads to the key through mappings that exist; a missing key is added at the end of the last one. `value` is YAML in
+    flow style: a scalar, or a mapping in braces.
+
+    >>> print(with_value("name: a  # short\ndata:\n  files: x\n", ("data", "mix"), "{web: 1}"))
+    name: a  # short
+    data:
+      files: x
+      mix: {web: 1}
+    <BLANKLINE>
+    """
+    node: Any = yaml.compose(text, Loader=PlainLoader)
+    for step in place[:-1]:
+        node = next(each for key, each in node.value if key.value == step)
+    found = next((each for key, each in node.value if key.value == place[-1]), None)
+    if found is not None:
+        start = text.rindex(":", 0, found.start_mark.index) + 1  # a block may begin in the column of its key
+        return f"{text[:start]} {value}{text[_end_of(found) :]}"
+    end = _end_of(node)
+    if node.flow_style:
+        return f"{text[: end - 1].rstrip()}{', ' if node.value else ''}{place[-1]}: {value}{text[end - 1 :]}"
+    rest = text.find("\n", end)  # a comment may follow the last value
+    end = len(text) if rest < 0 else rest
+    return f"{text[:end]}\n{' ' * node.start_mark.column}{place[-1]}: {value}{text[end:]}"
+
+
+def _end_of(node: Any) -> int:
+    """Return the index after a node's last character; a block's own mark lies before the next key."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _end_of(last[1] if isinstance(last, tuple) else last)
+    return int(node.end_mark.index)

@@ -1,4 +1,4 @@
-"""Commands `marin-scale fit`, `backtest`, `tune`, `speedup` and `downstream`."""
+"""Commands `marin-scale fit`, `backtest`, `tune`, `mix`, `speedup` and `downstream`."""
 
 from __future__ import annotations
 
@@ -318,6 +318,93 @@ def tune_table(
         typer.echo(dump_canonical(found.document(targets)), nl=False)
     else:
         typer.echo(found.text(targets) + (f"\n\nNext: set recipe: {write_recipe} in a ladder file" if write_recipe else ""))
+
+
+_MIXTURES = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file with one mix per row: its weights and losses.")
+_METRICS = typer.Option([], "--metric", metavar="COLUMN", help="Column of a loss, or a pattern such as 'loss_*'; repeatable.")
+_WEIGHTS = typer.Option([], "--weights", metavar="COLUMN", help="Column of a weight, or a pattern such as 'w_*'; repeatable.")
+_MINIMIZE = typer.Option(
+    [],
+    "--minimize",
+    metavar="LOSS[=PART]",
+    help="Loss to minimize, with its part if there are several; default: the mean of all.",
+)
+_TOKENS = typer.Option(None, "--tokens", metavar="TOKENS", parser=parse_count, help="Tokens of the target run, such as 100B.")
+_LIMIT = typer.Option([], "--limit", metavar="DOMAIN=TOKENS", help="Tokens of a domain, such as web=50B; repeatable.")
+_EPOCHS = typer.Option(1.0, "--epochs", metavar="N", help="Most passes over a domain with a limit.")
+_AGAINST = typer.Option(
+    [],
+    "--against",
+    metavar="DOMAIN=WEIGHT",
+    help="Mix to compare with, a domain at a time; default: the mean of the tried ones.",
+)
+_WRITE_LADDER = typer.Option(None, "--write-ladder", metavar="FILE", help="Write a ladder file with the best mix.")
+_BASE_LADDER = typer.Option(None, "--base", metavar="LADDER", help="Ladder file that --write-ladder changes.")
+
+
+def mix_table(
+    table: Path = _MIXTURES,
+    minimize: list[str] = _MINIMIZE,
+    tokens: float | None = _TOKENS,
+    limit: list[str] = _LIMIT,
+    epochs: float = _EPOCHS,
+    against: list[str] = _AGAINST,
+    weights: list[str] = _WEIGHTS,
+    metric: list[str] = _METRICS,
+    where: list[str] = WHERE,
+    drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
+    write_ladder: Path | None = _WRITE_LADDER,
+    base: Path | None = _BASE_LADDER,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+    seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of folds and ranges."),
+) -> None:
+    """Fit laws over data mixtures; find the best mix.
+
+    Each row of the table is a run with its own mix: weights of the domains that add up to one, and losses. Laws are chosen by
+    cross-validation. With --tokens and --limit, no domain is repeated more than --epochs times.
+
+    Example: marin-scale mix mixtures.csv --tokens 100B --limit code=5B --epochs 4
+    """
+    from marin_scaling.errors import UsageError
+    from marin_scaling.forecast.mixture import base_text, chosen_mix, mix
+    from marin_scaling.run.tuning_runs import read_mixtures
+
+    if (write_ladder is None) != (base is None):
+        raise UsageError(
+            "--write-ladder FILE and --base LADDER belong together.",
+            fix="Give both, as in --write-ladder ladders/best.yaml --base ladders/mine.yaml",
+        )
+    limits = {name: parse_count(text) for name, text in chosen_pairs(limit, option="--limit", example="web=50B").items()}
+    parts = chosen_pairs([text if "=" in text else f"{text}=1" for text in minimize], option="--minimize", example="web=2")
+    given = chosen_pairs(against, option="--against", example="web=0.7")
+    objective, reference = (_numbers_of(pairs, option) for pairs, option in ((parts, "--minimize"), (given, "--against")))
+    read = read_mixtures(
+        table, weights=weights, metrics=metric, where=chosen_rows(where), drop=drop, skip_incomplete=skip_incomplete
+    )
+    chosen_mix(read, objective or None, limits=limits, tokens=tokens, epochs=epochs, against=reference)
+    if write_ladder and base:
+        base_text(read, write_ladder, base=base)
+    found = mix(read, seed=seed)
+    best = found.best(objective or None, limits=limits, tokens=tokens, epochs=epochs, against=reference)
+    if write_ladder and base:
+        best.write_ladder(write_ladder, base=base)
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(found.document(best)), nl=False)
+    else:
+        typer.echo(f"{best}" + (f"\n\nNext: marin-scale ladder {write_ladder}" if write_ladder else ""))
+
+
+def _numbers_of(pairs: dict[str, str], option: str) -> dict[str, float]:
+    from marin_scaling.errors import UsageError
+    from marin_scaling.run.table_io import plain_number
+
+    numbers = {name: plain_number(text) for name, text in pairs.items()}
+    if bad := [f"{name}={pairs[name]}" for name, number in numbers.items() if number is None]:
+        raise UsageError(f"{option} {bad[0]!r}: no number.", fix=f"Write it like {option} NAME=0.7.")
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 _RECIPES = typer.Argument(metavar="[NAME=]TABLE...", help="Tables of runs: the baseline first, then each changed recipe.")

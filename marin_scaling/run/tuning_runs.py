@@ -1,28 +1,32 @@
-"""Read runs whose hyperparameters were swept: the table of `marin-scale tune`.
+"""Read runs whose hyperparameters or data mixtures were varied: the tables of `marin-scale tune` and `marin-scale mix`.
 
-Unlike a run table it needs no FLOPs, and its size may be a width. It needs the hyperparameters, which a run table ignores.
+Unlike a run table, these need no FLOPs, and their size may be a width. They need columns that a run table ignores.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
 
 import numpy as np
 
 from marin_scaling.errors import RunTableError, UsageError
+from marin_scaling.laws import Array
 from marin_scaling.printable import joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, excluded_by_status
 from marin_scaling.run.cells import NEARNESS, numbers_in
-from marin_scaling.run.columns import COLUMNS, map_columns, spelled, unit_of_name
+from marin_scaling.run.columns import COLUMNS, aliases_of, map_columns, spelled, unit_of_name
 from marin_scaling.run.groups import GroupShift, choice_of, shifts_of_best, values_named
 from marin_scaling.run.table import cells_of_frame, column_texts, elsewhere, incomplete, one_meaning, read_cells
-from marin_scaling.run.table_io import BadCells, RawTable, is_empty, number_in, read_numbers
-from marin_scaling.units import format_number
+from marin_scaling.run.table_io import EMPTY, BadCells, RawTable, is_empty, number_in, read_numbers
+from marin_scaling.units import counted, format_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -338,3 +342,240 @@ def parse_target(text: str, *, known: Sequence[str]) -> dict[str, float]:
             fix=f"Add {' '.join(f'{name}={format_number(1e9)}' for name in missing)}, with your numbers.",
         )
     return found
+
+
+_SAME_SIZE, _NEAR_ONE = 1.05, 0.02
+"""Largest ratio of sizes that rounding explains, and the error of a sum that still shows weights."""
+_PIECES = re.compile(r"[^A-Za-z0-9]")
+_LOSS = re.compile(r"(?:^|_)(loss|bpb|bits_per_byte)(?:_|$)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureTable:
+    """Mixtures and their losses: `weights` (mix, domain) add up to one, `losses` are (mix, loss).
+
+    `domains` and `names` of losses are sorted; `columns` maps each to its column. `notes` tell of rounding, and
+    `excluded` gives the reason for each row that was left out.
+    """
+
+    domains: tuple[str, ...]
+    names: tuple[str, ...]
+    weights: Array = field(repr=False)
+    losses: Array = field(repr=False)
+    columns: Mapping[str, str] = field(repr=False)
+    source: str
+    notes: tuple[str, ...]
+    excluded: Mapping[str, str]
+
+
+def read_mixtures(
+    table: pd.DataFrame | Path | str,
+    *,
+    weights: Collection[str] = (),
+    metrics: Collection[str] = (),
+    where: Mapping[str, str] | None = None,
+    drop: Collection[str] = (),
+    skip_incomplete: bool = False,
+) -> MixtureTable:
+    """Read a table with one mix per row: columns of weights that add up to one (or 100), and of losses.
+
+    `weights` and `metrics` name the columns, also by patterns such as "weight_*". `RunTableError` lists all rows whose weights
+    do not add up, and all cells without a number.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"web": [0.25, 0.5, 0.9], "code": [0.75, 0.5, 0.1], "loss": [3.0, 2.9, 3.1]})
+    >>> found = read_mixtures(frame)
+    >>> found.domains, found.names
+    (('code', 'web'), ('loss',))
+    """
+    raw = read_cells(Path(table)) if isinstance(table, Path | str) else cells_of_frame(table)
+    shares = _matching(raw, weights, option="--weights") if weights else _weight_columns(raw)
+    losses = _matching(raw, metrics, option="--metric") if metrics else _loss_columns(raw, shares)
+    _require_two(raw, shares, losses)
+    names = _row_names(raw)
+    left_out = elsewhere(raw, where or {})
+    left_out |= {row: "it was dropped as asked" for row, name in enumerate(names) if {name, raw.places[row]} & set(drop)}
+    if skip_incomplete:
+        columns = [*shares, *losses]
+        left_out |= incomplete(raw, {name: name for name in columns}, needed=columns, excluded=left_out)
+    rows = [row for row in range(len(names)) if row not in left_out]
+    if not rows:
+        raise RunTableError(f"{raw.name}: none of {len(names)} rows is left.", fix="Give fewer of --where and --drop.")
+    bad = BadCells(
+        raw, names, why="A law needs every weight and loss of a mix; nothing is dropped silently.", fix="Fix the cells."
+    )
+    values = np.array([read_numbers(raw, name, rows, bad=bad) for name in losses]).T
+    mixes = np.array([_shares(raw, name, rows, bad=bad) for name in shares]).T
+    bad.refuse()
+    _require_one_size(raw, rows, but={*shares, *losses})
+    mixes, notes = _adding_up(raw, mixes, rows)
+    domains, metrics = _without_affix(shares), _without_affix(losses)
+    _require_tried(raw, domains, mixes)
+    by_domain, by_loss = np.argsort(domains), np.argsort(metrics)
+    return MixtureTable(
+        domains=tuple(domains[place] for place in by_domain),
+        names=tuple(metrics[place] for place in by_loss),
+        weights=mixes[:, by_domain],
+        losses=values[:, by_loss],
+        columns=dict(zip((*domains, *metrics), (*shares, *losses), strict=True)),
+        source=printable(raw.name),
+        notes=notes,
+        excluded={names[row]: why for row, why in sorted(left_out.items())},
+    )
+
+
+def _row_names(raw: RawTable) -> list[str]:
+    known = {spelled(name) for name in ("run", *COLUMNS["run"].aliases)}
+    column = next((name for name in raw.column_names() if spelled(name) in known), None)
+    texts = column_texts(raw, column) if column else [""] * len(raw.places)
+    return [text or place for text, place in zip(texts, raw.places, strict=True)]
+
+
+def _matching(raw: RawTable, patterns: Collection[str], *, option: str) -> list[str]:
+    """Return the columns that names or patterns choose; `RunTableError` for all that choose none."""
+    names = raw.column_names()
+    if absent := [each for each in patterns if not any(name == each or fnmatchcase(name, each) for name in names)]:
+        nearest = difflib.get_close_matches(absent[0], names, n=1, cutoff=0.0)[0]
+        raise RunTableError(
+            tuple(f"{raw.name} has no column {quoted(each)!r}." for each in absent),
+            fix=f"Choose one of {joined(names)}: {option} {shlex.quote(quoted(nearest))}",
+        )
+    return [name for name in names if any(name == each or fnmatchcase(name, each) for each in patterns)]
+
+
+def _weight_columns(raw: RawTable) -> list[str]:
+    """Return the columns whose cells are zero or more and add up to one, or 100, in most rows.
+
+    Columns with one beginning or one ending of their names are tried first, then columns next to each other.
+    """
+    numbers = {name: column for name in raw.column_names() if (column := _numbers_or_none(raw, name)) is not None}
+    groups: dict[tuple[int, str], list[str]] = {}
+    for name in numbers:
+        for side, piece in ((0, _PIECES.split(name)[0]), (1, _PIECES.split(name)[-1])):
+            groups.setdefault((side, piece), []).append(name)
+    found = {tuple(names): _off_sum(sum(numbers[name] for name in names)) for names in groups.values() if len(names) > 1}
+    found = {names: off for names, off in found.items() if off < _NEAR_ONE} or _neighbors(numbers)
+    ranks = {names: (round(off, 3), -len(names)) for names, off in found.items()}
+    largest = [names for names, rank in ranks.items() if rank == min(ranks.values())]
+    if len(largest) != 1:
+        listed = [f"These columns add up to one: {joined(names)}." for names in largest]
+        raise RunTableError(
+            (f"{raw.name}: {len(largest) or 'no'} groups of columns have weights that add up to 1 or 100.", *listed),
+            fix=f"Name them: --weights NAME, or a pattern such as --weights 'weight_*'; it has {joined(raw.column_names())}.",
+        )
+    return list(largest[0])
+
+
+def _numbers_or_none(raw: RawTable, column: str) -> Array | None:
+    """Return the numbers of a column, zero for cells without one; None if most have none or are negative."""
+    read = [number_in(cell) for cell in raw.cells[column].tolist()]
+    usable = sum(number is not None and number >= 0 for number in read)
+    return np.array([number or 0.0 for number in read]) if 2 * usable > len(read) else None
+
+
+def _neighbors(numbers: Mapping[str, Array]) -> dict[tuple[str, ...], float]:
+    """Return columns next to each other that add up to one, with the error of their sums."""
+    names = list(numbers)
+    sums = np.cumsum([np.zeros(len(numbers[names[0]])), *numbers.values()], axis=0) if names else np.zeros((1, 0))
+    ends = [(first, last) for first in range(len(names)) for last in range(first + 2, len(names) + 1)]
+    found = {tuple(names[first:last]): _off_sum(sums[last] - sums[first]) for first, last in ends}
+    return {names: off for names, off in found.items() if off < _NEAR_ONE}
+
+
+def _off_sum(sums: Any) -> float:
+    """Return the median difference of sums from one, or of percentages from 100, relative to it."""
+    return min(float(np.median(np.abs(sums / whole - 1))) for whole in (1, 100))
+
+
+def _loss_columns(raw: RawTable, shares: Collection[str]) -> list[str]:
+    """Return the columns whose names say loss or bits per byte; `RunTableError` for none, or both."""
+    kinds = {name: found[1] for name in raw.column_names() if name not in shares and (found := _LOSS.search(spelled(name)))}
+    if len({kind == "loss" for kind in kinds.values()}) == 1:
+        return list(kinds)
+    fix = "Name the losses, of one unit: --metric NAME, or a pattern such as --metric 'loss_*'; it has"
+    raise RunTableError(
+        f"{raw.name} has columns of {' and '.join(sorted(set(kinds.values()))) or 'no loss'}.",
+        fix=f"{fix} {joined(name for name in raw.column_names() if name not in shares)}.",
+    )
+
+
+def _require_two(raw: RawTable, shares: Collection[str], losses: Collection[str]) -> None:
+    if len(shares) < 2:
+        raise RunTableError(
+            f"{raw.name} has {len(shares)} column of weights; a mix has 2 or more.", fix="Name them: --weights NAME"
+        )
+    if both := sorted({*shares} & {*losses}):
+        raise RunTableError(f"{raw.name}: {joined(both)} would be weights and losses.", fix="Choose by --weights and --metric.")
+
+
+def _shares(raw: RawTable, column: str, rows: Sequence[int], *, bad: BadCells) -> list[float]:
+    cells = raw.cells[column].tolist()
+    found = list[float]()
+    for row in rows:
+        number = number_in(cells[row])
+        if number is None or not 0 <= number < math.inf:
+            holds = f"holds {quoted(cells[row])!r}, which is not a weight of zero or more"
+            bad.add(column, EMPTY if is_empty(cells[row]) else holds, row)
+        found.append(math.nan if number is None else number)
+    return found
+
+
+def _require_one_size(raw: RawTable, rows: Sequence[int], *, but: Collection[str]) -> None:
+    """Raise `RunTableError` if a column of FLOPs, parameters or tokens varies: a law over mixtures is of one size."""
+    known = {spelled(alias) for name in ("flops", "params", "tokens") for alias in (name, *aliases_of(COLUMNS[name]))}
+    for name in (each for each in raw.column_names() if spelled(each) in known and each not in but):
+        cells = [number_in(raw.cells[name].tolist()[row]) for row in rows]
+        sizes = [cell for cell in cells if cell is not None and cell > 0]
+        if sizes and max(sizes) / min(sizes) > _SAME_SIZE:
+            low, high = (format_number(end) for end in (min(sizes), max(sizes)))
+            raise RunTableError(
+                f"{raw.name}: column {quoted(name)!r} holds {low} to {high}.",
+                why="Losses of mixtures are compared at one size and number of tokens.",
+                fix=f"Choose one: --where {shlex.quote(quoted(f'{name}={high}'))}",
+            )
+
+
+def _adding_up(raw: RawTable, mixes: Array, rows: Sequence[int]) -> tuple[Array, tuple[str, ...]]:
+    """Return weights that add up to one, and a note if rounded ones were normalized; `RunTableError` for all other rows."""
+    whole = 100.0 if float(np.median(mixes.sum(1))) > 50 else 1.0
+    shares = mixes / whole
+    decimals = next((each for each in range(1, 9) if np.allclose(shares, shares.round(each), rtol=0, atol=1e-10)), 9)
+    most = min(max(1e-5, mixes.shape[1] * 0.5 * 10.0**-decimals), 0.1) + 1e-9  # every weight rounded the same way
+    sums = shares.sum(1)
+    if (off := np.flatnonzero(np.abs(sums - 1) > most)).size:
+        raise RunTableError(
+            tuple(
+                f"{raw.name}, {raw.places[rows[row]]}: the weights add up to {whole * sums[row]:.6g}, not {whole:g}."
+                for row in off.tolist()
+            ),
+            why=f"Rounding of {mixes.shape[1]} weights explains a difference of {whole * most:.2g}.",
+            fix=f"Fix the weights, or leave rows out: --drop {shlex.quote(quoted(raw.places[rows[int(off[0])]]))}",
+        )
+    rounded = int(np.sum(np.abs(sums - 1) > 1e-6))
+    span = f"{sums.min():.4g} to {sums.max():.4g}"
+    notes = (f"rounded weights add up to {span}: {counted(rounded, 'mixture')} normalized",) if rounded else ()
+    return np.asarray(shares / sums[:, None]), notes
+
+
+def _require_tried(raw: RawTable, domains: Sequence[str], mixes: Array) -> None:
+    if constant := [domain for domain, column in zip(domains, mixes.T, strict=True) if np.ptp(column) < 1e-9]:
+        raise RunTableError(
+            f"{raw.name}: the weight of {joined(constant)} is the same in all {len(mixes)} rows.",
+            why="No law tells what such a weight does.",
+            fix="Delete the column if it holds zeros; else vary the weight.",
+        )
+
+
+def _without_affix(names: Sequence[str]) -> list[str]:
+    """Return names without the first or last word that all share.
+
+    >>> _without_affix(["weight_web", "weight_pile_cc"]), _without_affix(["a_loss", "b/loss"]), _without_affix(["loss"])
+    (['web', 'pile_cc'], ['a', 'b'], ['loss'])
+    """
+    starts, ends = {_PIECES.split(name)[0] for name in names}, {_PIECES.split(name)[-1] for name in names}
+    short = list(names)
+    if len(names) > 1 and len(starts) == 1:
+        short = [name[len(next(iter(starts))) + 1 :] for name in names]
+    elif len(names) > 1 and len(ends) == 1:
+        short = [name[: -len(next(iter(ends))) - 1] for name in names]
+    return short if all(short) and len(set(short)) == len(names) else list(names)
