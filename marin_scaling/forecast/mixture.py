@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict
 
 from marin_scaling import __version__
 from marin_scaling.errors import LadderFileError, StorageError, UsageError
 from marin_scaling.files import read_bytes, replace_file, require_writable
 from marin_scaling.fitting.mixture import CrossValidation, MixtureLaw, best_mix, fit_best_law, nearest_mix
+from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.run.tuning_runs import MixtureTable, read_mixtures
-from marin_scaling.strict_model import Part
 from marin_scaling.units import counted, format_count
-from marin_scaling.yaml_config import read_yaml, with_value
+from marin_scaling.yaml_config import with_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -469,34 +468,24 @@ def base_text(table: MixtureTable, path: Path, *, base: Path) -> str:
     """
     if path.exists():
         raise StorageError(f"{path} exists.", fix="Give another name, or delete it.")
-    ladder = read_yaml(base, _Ladder, noun="a ladder", refused=_refused)
-    if set(ladder.data.corpora) != set(table.domains):
+    data = read_ladder_file(base).data
+    if set(data.corpora) != set(table.domains):
         lines = (
             f"{base}: the names of data.corpora are not the domains of {table.source}.",
             *(
-                f"{what}: {joined(names, most=40)}"
-                for what, names in (("corpora", sorted(ladder.data.corpora)), ("domains", table.domains))
+                f"{what}: {joined(names, most=40) or 'none'}"
+                for what, names in (("corpora", sorted(data.corpora)), ("domains", table.domains))
             ),
         )
         raise _refused(lines)
+    if data.phases:
+        raise _refused(f"{base}: data.phases has {len(data.phases)} mixes, and this is one for the whole run.")
     require_writable(path.parent)
     return read_bytes(base).decode("utf-8-sig")
 
 
-class _Data(Part):
-    model_config = ConfigDict(extra="allow")
-    corpora: dict[str, Any]
-    """named corpora, each with its files"""
-
-
-class _Ladder(Part):
-    model_config = ConfigDict(extra="allow")
-    data: _Data
-    """the training data"""
-
-
 def _refused(what: str | tuple[str, ...]) -> LadderFileError:
-    return LadderFileError(what, fix="Give a base whose data.corpora has one name for each domain: --base LADDER")
+    return LadderFileError(what, fix="Give a ladder with data.mix and one name in data.corpora for each domain: --base LADDER")
 
 
 def mix(

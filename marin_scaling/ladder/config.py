@@ -141,7 +141,7 @@ def _sum_to_one(mix: dict[str, float]) -> dict[str, float]:
 
 
 _ROUNDING = 1e-4
-Mix = Annotated[dict[SetName, Annotated[float, Field(gt=0, le=1)]], Field(min_length=1), AfterValidator(_sum_to_one)]
+Mix = Annotated[dict[SetName, Annotated[float, Field(ge=0, le=1)]], Field(min_length=1), AfterValidator(_sum_to_one)]
 """Weights of corpora by name, which add up to one; a corpus without a weight is only evaluated."""
 
 

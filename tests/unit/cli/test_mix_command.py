@@ -9,7 +9,15 @@ import pytest
 import yaml
 from command_line import assert_refused, marin_scale
 
-BASE = "name: base\ndata: {corpora: {code: {files: c}, web: {files: w}}}\n"
+BASE = """name: base
+recipe: quickstart
+rungs: [{budget_flops: 1e10}]
+target: {budget_flops: 1e11}
+data:
+  source: mine
+  corpora: {code: {files: c.jsonl}, web: {files: w.jsonl}}
+  mix: {code: 0.5, web: 0.5}
+"""
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_another_mix_of_the_same_corpora_needs_no_new_tokens(tmp_path: Path, cor
         ({"mix": None, "phases": ({"mix": {"web": 1.0}, "until": 0.8},)}, ("0.8",)),
         ({"mix": None, "phases": ({"mix": {"web": 1.0}, "until": 0.8}, {"mix": {"code": 1.0}, "until": 0.5})}, ("0.8, 0.5",)),
         ({"train": {"files": "a.jsonl"}}, ("train", "corpora")),
-        ({"mix": {"web": 1.5, "code": -0.5}}, ("less than or equal to 1", "greater than 0")),
+        ({"mix": {"web": 1.5, "code": -0.5}}, ("less than or equal to 1", "greater than or equal to 0")),
     ],
 )
 def test_a_mix_that_is_none_is_refused(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from marin_scaling.errors import FitRefused, LadderFileError, RunTableError, StorageError, UsageError
 from marin_scaling.fitting.mixture import Family, best_mix, fit_best_law, fit_law, folds_of, nearest_mix
 from marin_scaling.forecast.mixture import MixtureStatus, mix
+from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.run.tuning_runs import read_mixtures
 from marin_scaling.yaml_config import with_value
 
@@ -331,35 +332,47 @@ def test_patterns_that_match_no_column_are_refused():
 
 BASE = """# A ladder
 name: base  # the name
+recipe: quickstart
+rungs: [{budget_flops: 1e10}]
+target: {budget_flops: 1e11}
 data:
-  order: mine
+  source: mine
   corpora:  # three of them
     web: {files: web.jsonl}
     code: {files: code.jsonl}
     books: {files: books.jsonl}
+  mix: {web: 1.0, code: 0.0}
 seeds: [0]
 """
+MIX = "  mix: {web: 1.0, code: 0.0}\n"
 
 
-@pytest.mark.parametrize("old", ["", "  mix: {web: 1.0, code: 0.0}\n", "  mix:\n    web: 0.5\n    code: 0.5\n"])
+@pytest.mark.parametrize("old", [MIX, "  mix:\n    web: 0.5\n    code: 0.5\n"])
 def test_a_written_ladder_is_the_base_with_the_mix(fitted, tmp_path, old):
     """Whatever mix the base had; comments stay."""
     base, path = tmp_path / "base.yaml", tmp_path / "best.yaml"
-    base.write_text(BASE.replace("seeds", f"{old}seeds"))
+    base.write_text(BASE.replace(MIX, old))
     best = fitted.best("a")
     best.write_ladder(path, base=base)
     text = path.read_text()
     expected = yaml.safe_load(BASE)
     expected["name"], expected["data"]["mix"] = "best", best.weights
     assert yaml.safe_load(text) == expected
+    assert read_ladder_file(path).data.mix == best.weights
     assert "# three of them" in text
     with pytest.raises(StorageError):
         best.write_ladder(path, base=base)
 
 
-@pytest.mark.parametrize("change", [("web:", "wiki:"), ("  corpora:", "  other:"), ("data:", "other:"), ("name:", "- name:")])
+PHASES = "  phases: [{mix: {web: 1.0}, until: 0.5}, {mix: {code: 1.0}}]\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("web: {files", "wiki: {files"), ("  corpora:", "  other:"), ("data:", "other:"), ("name:", "- name:"), (MIX, PHASES)],
+)
 def test_a_base_without_the_domains_writes_nothing(fitted, tmp_path, change):
-    """Other names, no corpora, no data, no YAML."""
+    """Other names, no corpora, no data, no YAML, phases."""
     base = tmp_path / "base.yaml"
     base.write_text(BASE.replace(*change))
     with pytest.raises(LadderFileError):
