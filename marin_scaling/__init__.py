@@ -22,6 +22,8 @@ _HOME = {
     "speedup_chain": "fitted",
     "custom_law": "fitting.custom_law",
     "tune": "forecast.tuning",
+    "filter_corpus": "data.filter",
+    "compare_data": "forecast.data_comparison",
     "load_ladder": "train.session",
     "load_exported": "train.weights",
     "preregister": "preregistration.preregister",
