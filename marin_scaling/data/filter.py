@@ -326,8 +326,9 @@ class _Learned:
 def _learned(texts: Sequence[str], labels: Array, folder: Path, *, seed: int) -> _Learned:
     """Train on four fifths of the labels; the other fifth is every fifth label in their order, at random among equal ones."""
     _require_varied(labels, folder)
-    order = np.lexsort((np.random.default_rng([seed, 1]).random(len(labels)), labels))
-    held_out = order[HELD_OUT_EVERY // 2 :: HELD_OUT_EVERY]
+    generator = np.random.default_rng([seed, 1])
+    order = np.lexsort((generator.random(len(labels)), labels))
+    held_out = generator.permutation(order[HELD_OUT_EVERY // 2 :: HELD_OUT_EVERY])
     train = np.setdiff1d(order, held_out)
     classifier = _Classifier([texts[n] for n in train], labels[train])
     return _Learned(classifier, labels[held_out], classifier([texts[n] for n in held_out]))
@@ -345,8 +346,8 @@ def _start(text: str) -> str:
 def agreement(labels: Array, scores: Array, *, seed: int = 0, among: NDArray[np.bool_] | None = None) -> Agreement:
     """Return the share of pairs with different labels that scores rank alike, (document,) each; equal scores count half.
 
-    Only pairs in `among`, (document, document), are counted. For two
-    labels it is the AUC (Hanley and McNeil 1982).
+    Only pairs in `among`, (document, document), are counted, of the first 2,000 documents. For two labels the share is the AUC
+    (Hanley and McNeil 1982).
 
     >>> agreement(np.array([0.0, 0, 1, 2]), np.array([0.1, 0.3, 0.2, 0.9])).value
     0.8
@@ -439,7 +440,7 @@ def _written(
         folder.mkdir(parents=True, exist_ok=True)
         making = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".being-made-")))
         files = {name: stack.enter_context(open(making / f"{name}.jsonl", "wb")) for name in masks}
-        count, sizes = 0, Counter[str]()
+        count, sizes, digests = 0, Counter[str](), {name: hashlib.sha256() for name in masks}
         for count, (where, text) in enumerate(corpus, start=1):  # the number of documents
             if count > len(judged.sizes) or len(text.encode()) != judged.sizes[count - 1]:
                 raise corpus.changed()
@@ -447,24 +448,22 @@ def _written(
                 written = shuffled_tokens(text, generator, tokenizer) if name == SHUFFLED else text
                 sizes[name] += len(written.encode(errors="replace"))
                 row = {"text": written, "source": where, "score": float(judged.scores[count - 1])}
-                files[name].write(json.dumps(row, ensure_ascii=False).encode(errors="replace") + b"\n")
+                line = json.dumps(row, ensure_ascii=False).encode(errors="replace") + b"\n"
+                digests[name].update(line)
+                files[name].write(line)
         if count < len(judged.sizes):
             raise corpus.changed()
         for file in files.values():
             file.close()
         sync_folder(making)
-        digests = {name: _file_digest(making / f"{name}.jsonl") for name in masks}
         (folder / REPORT_NAME).unlink(missing_ok=True)
         for name in masks:
             os.replace(making / f"{name}.jsonl", folder / f"{name}.jsonl")
     whole = np.ones(len(judged.sizes), dtype=np.bool_)
-    written_parts = [_part(name, judged, mask, folder / f"{name}.jsonl", digests[name]) for name, mask in masks.items()]
+    written_parts = [
+        _part(name, judged, mask, folder / f"{name}.jsonl", digests[name].hexdigest()) for name, mask in masks.items()
+    ]
     return (_part("whole", judged, whole), *(replace(each, text_bytes=sizes[each.name]) for each in written_parts))
-
-
-def _file_digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _part(name: str, judged: _Judged, mask: NDArray[np.bool_], path: Path | None = None, sha256: str = "") -> CorpusPart:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from marin_scaling.canonical_json import digest_of
+from marin_scaling.canonical_json import digest_of, sha256_hex
 from marin_scaling.data.documents import Document, documents_in, files_at
 from marin_scaling.errors import DataError, UsageError
-from marin_scaling.files import read_bytes, replace_file
+from marin_scaling.files import read_bytes, read_own_bytes, replace_file
 from marin_scaling.printable import FAULTS_NAMED, VALUE_CHARACTERS, joined, quoted
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import child_environment, program
@@ -133,7 +133,7 @@ def labelled(sample: Mapping[str, str], *, prompt: str, words: Sequence[str], pa
 def _digests_of(words: Sequence[str]) -> list[str]:
     """Return digests of the small files in a command, such as its script."""
     files = [Path(word) for word in words if os.path.isfile(word) and os.path.getsize(word) <= _MOST_DIGESTED]
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return [sha256_hex(read_own_bytes(path)) for path in files]
 
 
 def _kept(path: Path) -> dict[tuple[str, str], float]:

@@ -24,6 +24,7 @@ from marin_scaling.forecast.speedup_conventions import holm
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.run.cells import NEARNESS, ONE_EPOCH, cells_of
+from marin_scaling.run.store import read_runs
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import counted, format_count, format_flops, format_number
 
@@ -182,8 +183,8 @@ def compare_data(
 
     Source: the t-interval over seeds; the non-inferiority rule of ICH E9 (1998), one-sided at 95 %; Holm (1979).
 
-    `UsageError` for a margin out of range or too few tables. `RunTableError` for tables without seeds, with other metrics or
-    evaluations, with fewer than three matched seeds, or with other FLOPs or tokens at one size and seed.
+    `UsageError` for a margin out of range or too few tables. `RunTableError` for tables without seeds, with other metrics,
+    evaluations or recipes, with fewer than three matched seeds, or with other FLOPs or tokens at one size and seed.
 
     >>> import pandas as pd
     >>> runs = [(1e15 * size, 1e5 * size, 1e9, seed, 2 + 0.001 * seed) for size in (1, 2, 4) for seed in range(3)]
@@ -194,6 +195,7 @@ def compare_data(
     """
     _require(margin, texts=len(others) + len(controls))
     tables = [_read(each, choices) for each in (base, *others, *controls)]
+    _require_one_recipe([base, *others, *controls])
     names = names_of(tables)
     allow = choices.get("allow", ())
     warnings = [each for table in tables[1:] for each in require_comparable(tables[0], table, "own", allow=allow)]
@@ -239,6 +241,19 @@ def _warnings(table: RunTable) -> tuple[str, ...]:
     """Return the warnings about a table, without those about its budgets, which pairs do not use."""
     of_budgets = {each.message for each in table.findings if each.code == "budgets"}
     return warnings_of(replace(table, warnings=tuple(each for each in table.warnings if each not in of_budgets)))
+
+
+def _require_one_recipe(runs: Sequence[RunTable | pd.DataFrame | Path | str]) -> None:
+    """Raise `RunTableError` if ladders' folders have different recipes; other tables do not name theirs."""
+    folders = [Path(each) for each in runs if isinstance(each, Path | str) and Path(each).is_dir()]
+    found = {folder: {stored.spec.recipe for stored in read_runs(folder)} for folder in folders}
+    recipes = {recipe: folder for folder, names in found.items() for recipe in names}
+    if len(recipes) > 1:
+        raise RunTableError(
+            tuple(f"{folder}: recipe {quoted(recipe)}." for recipe, folder in recipes.items()),
+            why="Runs of a pair differ in their text only.",
+            fix="Train all ladders with one recipe.",
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from command_line import assert_refused, marin_scale
+from command_line import assert_refused, make_repository, marin_scale
 
 import marin_scaling as ms
 from marin_scaling.errors import RunTableError, UsageError
@@ -14,6 +14,17 @@ from marin_scaling.forecast.data_comparison import DataStatus, DataVerdict
 from marin_scaling.run.table import RunTable
 
 SIZES = ((1e15, 1e5, 1.6e9), (4e15, 2e5, 3.2e9), (1.6e16, 4e5, 6.4e9), (6.4e16, 8e5, 1.28e10))
+
+
+LADDER = """\
+name: tiny
+recipe: {recipe}
+rungs:
+  - {{budget_flops: 6e10, hidden_dims: [8, 12]}}
+  - {{budget_flops: 1.2e11, hidden_dims: [12]}}
+seeds: [0, 1, 2]
+target: {{budget_flops: 1.2e12}}
+"""
 
 
 def runs(effect=0.0, *, noise: float = 0.0, of_seed: float = 0.0, seeds=(0, 1, 2), generator=None) -> pd.DataFrame:
@@ -143,6 +154,20 @@ def test_tables_that_are_no_pairs_are_refused(other, facts):
         ms.compare_data(runs().assign(evaluation="text"), other)
     for fact in facts:
         assert fact in str(error.value)
+
+
+def test_ladders_are_paired_by_rung_and_seed_and_have_one_recipe(tmp_path):
+    """Nine pairs of equal losses; a ladder of another recipe is refused with both names."""
+    recipes = ("quickstart", "quickstart", "quickstart-moe")
+    folders = [
+        make_repository(tmp_path / str(n), ladder=LADDER.format(recipe=recipe)) / "runs" / "tiny"
+        for n, recipe in enumerate(recipes)
+    ]
+    (found,) = ms.compare_data(*folders[:2]).texts
+    assert (len(found.rungs), len(found.seeds), found.difference) == (3, 3, 0.0)
+    with pytest.raises(RunTableError) as error:
+        ms.compare_data(folders[0], folders[2])
+    assert "quickstart-moe" in str(error.value)
 
 
 def test_a_margin_out_of_range_and_a_single_table_are_refused():
