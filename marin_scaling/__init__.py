@@ -23,6 +23,8 @@ _HOME = {
     "custom_law": "fitting.custom_law",
     "tune": "forecast.tuning",
     "mix": "forecast.mixture",
+    "filter_corpus": "data.filter",
+    "compare_data": "forecast.data_comparison",
     "load_ladder": "train.session",
     "load_exported": "train.weights",
     "preregister": "preregistration.preregister",

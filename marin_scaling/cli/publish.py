@@ -126,10 +126,11 @@ def validate(
     place: Path = _PLACE,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
 ) -> None:
-    """Check experiments and speedup chains: format, references and links.
+    """Check experiments, speedup chains and compared texts.
 
-    Missing references and contradictions with records are errors; possible mistakes are warnings. A web address with
-    credentials is malformed. No address is loaded. Exit status 1 if an experiment has an error or is malformed.
+    Format, references and links are checked. Missing references and contradictions with records are errors; possible mistakes
+    are warnings. A web address with credentials is malformed. No address is loaded. Exit status 1 if an experiment has an error
+    or is malformed.
 
     Example: marin-scale experiment validate
     """
@@ -139,7 +140,7 @@ def validate(
     from marin_scaling.experiment.checks import all_findings
     from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
     from marin_scaling.printable import EXPERIMENTS_NAMED
-    from marin_scaling.publish.chain_page import read_chains
+    from marin_scaling.publish.chain_page import read_chains, read_comparisons
     from marin_scaling.units import counted
     from marin_scaling.untrusted_files import is_present, require_regular_tree
 
@@ -157,6 +158,7 @@ def validate(
     others = [each.experiment for each in beside if each.experiment and each.experiment.name not in experiments]
     findings = all_findings(list(experiments.values()), root=root, beside=others)
     malformed = {each.place: each.refusal for each in found if each.experiment is None} | dict(read_chains(root)[1])
+    malformed |= dict(read_comparisons(root)[1])
     severities = [finding.severity for each in findings.values() for finding in each]
     if as_json:
         documents = {name: [vars(finding) for finding in each] for name, each in findings.items()}

@@ -1,4 +1,4 @@
-"""Commands `marin-scale import`, `table`, `export` and `track`."""
+"""Commands `marin-scale import`, `table`, `export`, `track`, `data filter` and `data compare`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from marin_scaling.cli.fit import TABLE, chosen_columns
+from marin_scaling.cli.fit import COLUMN, DROP, SKIP, TABLE, WHERE, chosen_columns, chosen_rows
 from marin_scaling.cli.verify import REGISTRY, echo_wrapped
 from marin_scaling.units import counted
 
@@ -141,3 +141,105 @@ def _track_outside(run: str, logs: list[str], *, registry: Path, as_json: bool) 
         typer.echo(dump_canonical(followed_document(found)), nl=False)
     else:
         echo_wrapped(followed_text(found))
+
+
+data_app = typer.Typer(
+    help="Filter a training corpus, and compare training texts.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_CORPUS = typer.Argument(metavar="CORPUS...", help="Files of documents, as in data.train.files: 'corpus/*.jsonl'.")
+_PROMPT = typer.Option(..., "--prompt", metavar="FILE", help="Text file with the question about each document.")
+_LABELER = typer.Option(
+    ..., "--labeler", metavar="COMMAND", help="Command that reads lines of JSON (id, prompt, text) and writes id and score."
+)
+_KEEP_SHARE = typer.Option(0.5, "--keep", metavar="SHARE", help="Share of the bytes of text to keep.")
+_OUT_FOLDER = typer.Option(..., "--out", metavar="FOLDER", help="Folder for the corpora, the labels and filter.json.")
+
+
+@data_app.command("filter")
+def filter_texts(
+    corpus: list[str] = _CORPUS,
+    prompt: Path = _PROMPT,
+    labeler: str = _LABELER,
+    out: Path = _OUT_FOLDER,
+    keep: float = _KEEP_SHARE,
+    labels: int = typer.Option(500, "--labels", metavar="N", help="Documents that the labeler scores."),
+    text_key: str = typer.Option("text", "--text-key", metavar="KEY", help="Key of the text in a row."),
+    tokenizer: str = typer.Option(
+        "bytes", "--tokenizer", metavar="NAME", help="Tokenizer of the ladders; its tokens are shuffled."
+    ),
+    seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of sample, classifier and controls."),
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Keep the best documents of a corpus, by a prompt.
+
+    A labeler scores a sample of documents, and a classifier learns its scores and keeps the best share of the corpus. The
+    command writes the filtered corpus, and two controls of its size: random documents, and filtered ones with shuffled tokens.
+    Labels are kept, so that a rerun asks for missing ones only.
+
+    Example: marin-scale data filter 'web/*.jsonl' --prompt prompt.txt --labeler 'python label.py' --out web-filtered
+    """
+    from marin_scaling.data.filter import filter_corpus
+
+    found = filter_corpus(
+        corpus,
+        prompt=prompt,
+        labeler=labeler,
+        out=out,
+        keep=keep,
+        labels=labels,
+        text_key=text_key,
+        tokenizer=tokenizer,
+        seed=seed,
+    )
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(found.document()), nl=False)
+    else:
+        typer.echo(f"{found}\n\nNext: in a ladder file, data.train: {{files: {out}/filtered.jsonl}}")
+
+
+_BASE = typer.Argument(metavar="BASE", help="Runs on the text of today: a ladder's folder, or a table with a column seed.")
+_OTHERS = typer.Argument(metavar="OTHER...", help="Runs on other texts, with the same rungs and seeds.")
+_CONTROL = typer.Option([], "--control", metavar="TABLE", help="Runs on a text that must not be better; repeatable.")
+_MARGIN = typer.Option(None, "--margin", metavar="SHARE", help="Relative loss up to which a text is not worse. Default: 0.005.")
+
+
+@data_app.command("compare")
+def compare_texts(
+    base: Path = _BASE,
+    others: list[Path] = _OTHERS,
+    control: list[Path] = _CONTROL,
+    margin: float | None = _MARGIN,
+    column: list[str] = COLUMN,
+    where: list[str] = WHERE,
+    drop: list[str] = DROP,
+    skip_incomplete: bool = SKIP,
+    as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
+) -> None:
+    """Compare training texts by paired runs of equal seeds.
+
+    Each text is better, not worse by more than the margin, worse, or undecided, by one-sided 95 % bounds over at least three
+    seeds. Runs evaluated on different held-out text are refused.
+
+    Example: marin-scale data compare runs/web runs/web-filtered --control runs/web-random
+    """
+    from marin_scaling.forecast.data_comparison import MARGIN, compare_data
+
+    found = compare_data(
+        base,
+        *others,
+        controls=control,
+        margin=MARGIN if margin is None else margin,
+        columns=chosen_columns(column),
+        where=chosen_rows(where),
+        drop=drop,
+        skip_incomplete=skip_incomplete,
+    )
+    if as_json:
+        from marin_scaling.canonical_json import dump_canonical
+
+        typer.echo(dump_canonical(found.document()), nl=False)
+    else:
+        typer.echo(str(found))

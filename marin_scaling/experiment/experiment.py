@@ -265,7 +265,8 @@ def _texts(value: Any, where: Where = ()) -> Iterator[tuple[Where, str]]:
 EXPERIMENTS_DIR = "experiments"
 EXPERIMENT_NAME = "experiment.yaml"
 CHAINS_DIR = "chains"
-"""Folder of speedup chains among the experiments; `publish.chain_page` reads them."""
+COMPARISONS_DIR = "comparisons"
+"""Folders of speedup chains and of compared texts among the experiments; `publish.chain_page` reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,11 +327,14 @@ def _files(folder: Path) -> list[Path]:
     return sorted([*folder.glob(f"*/{EXPERIMENT_NAME}"), *folder.glob("*.jsonl")])
 
 
+_COMPARED = (CHAINS_DIR, COMPARISONS_DIR)
+
+
 def _overlooked(folder: Path) -> Iterator[Found]:
     """Yield files that look like experiments but have another name."""
     if not folder.is_dir() or is_present(folder / EXPERIMENT_NAME):
         return
-    for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".") and each.name != CHAINS_DIR):
+    for path in sorted(each for each in folder.glob("*") if not each.name.startswith(".") and each.name not in _COMPARED):
         if path.is_dir() and path.suffix != ".jsonl" and not is_present(path / EXPERIMENT_NAME):
             yield Found(place=str(path), experiment=None, refusal=f"{printable(str(path))} has no {EXPERIMENT_NAME}.")
         elif path.is_file() and path.suffix in (".json", ".yaml", ".yml"):

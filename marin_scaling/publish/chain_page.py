@@ -1,13 +1,14 @@
-"""Pages of speedup chains: `experiments/chains/NAME/chain.yaml` with recipes to compare, published figures, or both."""
+"""Pages of compared runs: speedup chains (`experiments/chains/NAME/chain.yaml`), with recipes, published figures or both, and
+training texts (`experiments/comparisons/NAME/comparison.yaml`)."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import altair as alt
 import pandas as pd
@@ -15,31 +16,33 @@ from pydantic import Field, StringConstraints, model_validator
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.errors import DocumentError, MarinScalingError
-from marin_scaling.experiment.experiment import CHAINS_DIR, EXPERIMENTS_DIR
+from marin_scaling.experiment.experiment import CHAINS_DIR, COMPARISONS_DIR, EXPERIMENTS_DIR
+from marin_scaling.forecast.data_comparison import MARGIN, DataComparison, compare_data
 from marin_scaling.forecast.speedup_chain import ChainStage, SpeedupChain, chain_document, chain_of_tables
 from marin_scaling.forecast.speedup_conventions import Speedup
 from marin_scaling.markdown import Markdown, link, page_name, prose, without_root
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure, picture_files, render, show_pictures
-from marin_scaling.run.table import read_run_table
+from marin_scaling.run.table import RunTable, read_run_table
 from marin_scaling.strict_model import Part, Positive
-from marin_scaling.units import format_flops
+from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
 
-CHAIN_NAME = "chain.yaml"
+CHAIN_NAME, COMPARISON_NAME = "chain.yaml", "comparison.yaml"
+OneFile = TypeVar("OneFile", bound="ChainFile | ComparisonFile")
 UNITS = {"model_flops": "model FLOPs", "wall_clock": "wall-clock time"}
 TablePath = Annotated[str, StringConstraints(pattern=r"^(runs/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
 class ChainTable(Part):
-    """Recipe of a chain with its runs."""
+    """Recipe of a chain, or training text, with its runs."""
 
     name: Line
-    """Name of the recipe."""
+    """Name of the recipe or text."""
     table: TablePath
     """Ladder in `runs/`, as in runs/delphi, or a table of runs next to this file."""
     about: Line | None = None
-    """Description of the recipe, with the source of its table."""
+    """Description of the recipe or text, with the source of its table."""
 
 
 class PublishedSpeedup(Part):
@@ -89,46 +92,108 @@ class ChainFile(Part):
         return self
 
 
+class ComparisonFile(Part):
+    """Content of `comparison.yaml`."""
+
+    name: Name
+    """Name of the folder."""
+    title: Line
+    """Title of the page."""
+    about: Words = ""
+    """Text below the title: what is compared, and how the texts were made."""
+    base: ChainTable
+    """Text to compare with."""
+    texts: tuple[ChainTable, ...] = Field(min_length=1, max_length=10)
+    """Texts that may be better."""
+    controls: tuple[ChainTable, ...] = Field(default=(), max_length=10)
+    """Texts that must not be better, such as random documents."""
+    margin: Annotated[float, Field(gt=0, lt=1)] = MARGIN
+    """Relative loss up to which a text is not worse."""
+
+    @model_validator(mode="after")
+    def _has_own_names(self) -> ComparisonFile:
+        names = [each.name for each in self.tables]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two texts are named {twice[0]}")
+        return self
+
+    @property
+    def tables(self) -> tuple[ChainTable, ...]:
+        """All tables, the base first."""
+        return (self.base, *self.texts, *self.controls)
+
+
 def read_chain(path: Path) -> ChainFile:
     """Read a chain file, named after its folder; `DocumentError` names file, line and key."""
-    found = read_part(path, ChainFile, noun="a speedup chain", refused=_refused)
+    return _read(path, ChainFile, noun="a speedup chain")
+
+
+def read_comparison(path: Path) -> ComparisonFile:
+    """Read a file of compared texts, named after its folder; `DocumentError` names file, line and key."""
+    return _read(path, ComparisonFile, noun="a comparison of texts")
+
+
+def _read(path: Path, model: type[OneFile], *, noun: str) -> OneFile:
+    found = read_part(path, model, noun=noun, refused=_refused)
     if found.name != path.parent.name:
         raise _refused(f"{path}: name: {found.name!r} differs from its folder's name, {path.parent.name!r}.")
     return found
 
 
 def _refused(what: str | tuple[str, ...]) -> DocumentError:
-    return DocumentError(what, fix="Fix the named keys; site/how-to/compare-two-recipes.md shows a chain file.")
+    return DocumentError(
+        what, fix="Fix the named keys; compare-two-recipes.md and filter-a-corpus.md in site/how-to show such files."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChainPages:
-    """Pages of all chains by path, links to them, and malformed files with the reasons."""
+    """Pages of all chains and comparisons by path, links to both, and malformed files with the reasons."""
 
     files: dict[str, bytes]
     links: list[Markdown]
+    comparisons: list[Markdown]
     malformed: list[tuple[str, str]]
 
 
 def chain_pages(root: Path) -> ChainPages:
-    """Return a page with figures for each chain of a repository, below the generated pages."""
+    """Return a page with figures for each chain and comparison of a repository, below the generated pages."""
     files: dict[str, bytes] = {}
-    chains, malformed = read_chains(root)
+    (chains, malformed), (comparisons, more) = read_chains(root), read_comparisons(root)
     for chain in chains:
         files |= chain_page(chain, root=root)
-    links = [link(chain.title, f"{CHAINS_DIR}/{page_name(chain.name)}.md") for chain in chains]
-    return ChainPages(files=files, links=links, malformed=malformed)
+    for comparison in comparisons:
+        files |= comparison_page(comparison, root=root)
+    return ChainPages(
+        files=files,
+        links=_links(chains, CHAINS_DIR),
+        comparisons=_links(comparisons, COMPARISONS_DIR),
+        malformed=malformed + more,
+    )
+
+
+def _links(found: Sequence[ChainFile | ComparisonFile], folder: str) -> list[Markdown]:
+    return [link(each.title, f"{folder}/{page_name(each.name)}.md") for each in found]
 
 
 def read_chains(root: Path) -> tuple[list[ChainFile], list[tuple[str, str]]]:
     """Return the chains of a repository, and its malformed chain files with the reasons."""
-    chains, malformed = list[ChainFile](), list[tuple[str, str]]()
-    for path in sorted((root / EXPERIMENTS_DIR / CHAINS_DIR).glob(f"*/{CHAIN_NAME}")):
+    return _all_in(root / EXPERIMENTS_DIR / CHAINS_DIR, CHAIN_NAME, read_chain)
+
+
+def read_comparisons(root: Path) -> tuple[list[ComparisonFile], list[tuple[str, str]]]:
+    """Return the comparisons of texts of a repository, and its malformed files of them with the reasons."""
+    return _all_in(root / EXPERIMENTS_DIR / COMPARISONS_DIR, COMPARISON_NAME, read_comparison)
+
+
+def _all_in(folder: Path, name: str, read: Callable[[Path], OneFile]) -> tuple[list[OneFile], list[tuple[str, str]]]:
+    found, malformed = list[OneFile](), list[tuple[str, str]]()
+    for path in sorted(folder.glob(f"*/{name}")):
         try:
-            chains.append(read_chain(path))
+            found.append(read(path))
         except MarinScalingError as error:
             malformed.append((str(path), error.what))
-    return chains, malformed
+    return found, malformed
 
 
 def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:
@@ -183,26 +248,27 @@ def _measured(chain: ChainFile, root: Path) -> list[SpeedupChain]:
     """Return the chain at its own budget, then at the further ones."""
     if not chain.recipes:
         return []
-    tables = [
-        (each.name, replace(read_run_table(_place(chain, each, root)), source=str(_place(chain, each, Path()))))
-        for each in chain.recipes
-    ]
+    tables = [(each.name, _table(_folder(chain), each, root)) for each in chain.recipes]
     budgets = [chain.at_flops, *chain.also_at_flops]
     return [chain_of_tables(tables, convention=chain.convention, at_flops=each) for each in budgets]
 
 
-def _place(chain: ChainFile, each: ChainTable, root: Path) -> Path:
-    return root / each.table if each.table.startswith("runs/") else root / _folder(chain) / each.table
+def _table(folder: Path, each: ChainTable, root: Path) -> RunTable:
+    return replace(read_run_table(root / _place(folder, each)), source=str(_place(folder, each)))
 
 
-def _folder(chain: ChainFile) -> Path:
-    return Path(EXPERIMENTS_DIR) / CHAINS_DIR / chain.name
+def _place(folder: Path, each: ChainTable) -> Path:
+    return Path(each.table) if each.table.startswith("runs/") else folder / each.table
+
+
+def _folder(found: ChainFile | ComparisonFile) -> Path:
+    return Path(EXPERIMENTS_DIR) / (CHAINS_DIR if isinstance(found, ChainFile) else COMPARISONS_DIR) / found.name
 
 
 def _command(chain: ChainFile) -> str:
     if not chain.recipes:
         return ""
-    tables = [f"{each.name}={_place(chain, each, Path())}" for each in chain.recipes]
+    tables = [f"{each.name}={_place(_folder(chain), each)}" for each in chain.recipes]
     more = [] if chain.at_flops is None else ["--at", f"{chain.at_flops:g}"]
     return shlex.join(
         ["marin-scale", "speedup", *tables, *(["--convention", "marin"] if chain.convention == "marin" else []), *more]
@@ -363,3 +429,100 @@ def _bar_rows(bars: Sequence[_Bar]) -> pd.DataFrame:
             for each in bars
         ]
     )
+
+
+def comparison_page(comparison: ComparisonFile, *, root: Path) -> dict[str, bytes]:
+    """Return the page of compared texts, its figure and its document, by path; an error of its tables is on the page."""
+    stem, fault, found = page_name(comparison.name), "", None
+    try:
+        found = _compared(comparison, root)
+    except MarinScalingError as error:
+        fault = without_root(str(error), root)
+    panels = {"differences": _differences_chart(found)} if found else {}
+    text = render(
+        "comparison.md.j2",
+        title=comparison.title,
+        comparison=comparison,
+        fault=fault,
+        figures=show_pictures(stem, dict.fromkeys(panels, "Relative difference in loss, with the 90 % interval")),
+        status=found.status.value if found else "",
+        base=comparison.base.name,
+        margin=f"{comparison.margin:.2%}",
+        rows=_comparison_rows(found) if found else [],
+        warnings=list(found.warnings) if found else [],
+        header=["FLOPs", "params", *(each.name for each in comparison.tables[1:])],
+        by_rung=_by_rung(found) if found else [],
+        tables=[[each.name, each.table, prose(each.about or "")] for each in comparison.tables],
+        command=_compare_command(comparison),
+        report=str(found) if found else "",
+        document=f"{stem}.comparison.json",
+    )
+    place = f"{EXPERIMENTS_DIR}/{COMPARISONS_DIR}"
+    documents = {f"{place}/{stem}.comparison.json": dump_canonical(found.document())} if found else {}
+    return {f"{place}/{stem}.md": text.encode(), **documents, **picture_files(panels, page_stem=f"{place}/{stem}")}
+
+
+def _compared(comparison: ComparisonFile, root: Path) -> DataComparison:
+    """Return the comparison of a file, with the names in it."""
+    base, *others = (_table(_folder(comparison), each, root) for each in comparison.tables)
+    count = len(comparison.texts)
+    found = compare_data(base, *others[:count], controls=others[count:], margin=comparison.margin)
+    names = (each.name for each in comparison.tables[1:])
+    texts = tuple(replace(each, name=name) for each, name in zip(found.texts, names, strict=True))
+    return replace(found, base_name=comparison.base.name, texts=texts)
+
+
+def _compare_command(comparison: ComparisonFile) -> str:
+    folder = _folder(comparison)
+    plain = [str(_place(folder, each)) for each in (comparison.base, *comparison.texts)]
+    controls = [word for each in comparison.controls for word in ("--control", str(_place(folder, each)))]
+    return shlex.join(["marin-scale", "data", "compare", *plain, *controls, "--margin", f"{comparison.margin:g}"])
+
+
+def _comparison_rows(found: DataComparison) -> list[list[Any]]:
+    return [
+        [
+            each.name,
+            "yes" if each.is_control else "",
+            len(each.rungs) * len(each.seeds),
+            f"{each.difference:+.2%}",
+            f"{each.low:+.2%} to {each.high:+.2%}",
+            each.verdict.value,
+            each.verdict_after_holm.value,
+        ]
+        for each in found.texts
+    ]
+
+
+def _by_rung(found: DataComparison) -> list[list[str]]:
+    """Return a row for each rung: FLOPs, params, and the difference of each text that has it."""
+    rows = dict[tuple[str, str], dict[str, str]]()
+    for each in found.texts:
+        for rung in each.rungs:
+            place = (format_flops(rung.flops), format_count(rung.params))
+            rows.setdefault(place, {})[each.name] = f"{rung.difference:+.2%}"
+    return [[*place, *(cells.get(each.name, "") for each in found.texts)] for place, cells in rows.items()]
+
+
+def _differences_chart(found: DataComparison) -> Any:
+    """Return an interval for each text, with lines at no difference and, dashed, at the margin."""
+    rows = pd.DataFrame(
+        [
+            {"text": each.name, "low": each.low, "high": each.high, "difference": each.difference, "control": each.is_control}
+            for each in found.texts
+        ]
+    )
+    lines = alt.Chart(pd.DataFrame({"at": [0.0]})), alt.Chart(pd.DataFrame({"at": [found.margin]}))
+    axis = alt.Axis(format="+.1%")
+    y = alt.Y("text:N", sort=list(rows["text"]), title=None, axis=alt.Axis(labelLimit=200))
+    colour = alt.condition("datum.control", alt.value(OUTCOME_COLOUR), alt.value(LAW_COLOUR))
+    layers = [
+        lines[0].mark_rule(color=POINT_COLOUR, strokeWidth=1).encode(x="at:Q"),
+        lines[1].mark_rule(color="#767676", strokeDash=[4, 4]).encode(x="at:Q"),
+        alt.Chart(rows)
+        .mark_rule(strokeWidth=3)
+        .encode(x=alt.X("low:Q", title=f"loss relative to {found.base_name}", axis=axis), x2="high:Q", y=y, color=colour),
+        alt.Chart(rows).mark_point(filled=True, size=70, opacity=1).encode(x="difference:Q", y=y, color=colour),
+    ]
+    drawn = alt.layer(*layers).properties(width=420, height=max(60, 36 * len(rows)))
+    return figure(drawn, "Relative difference in loss of each text; controls in another color")

@@ -278,6 +278,7 @@ def _index(reported: Sequence[Reported], found: Sequence[Found], chains: ChainPa
         title="Experiments",
         found=found,
         chains=chains.links,
+        comparisons=chains.comparisons,
         counts=_counts(reported),
         rows=list(map(_row, ordered)),
         findings=[

@@ -17,7 +17,7 @@ BLOCKS = {page: code_blocks(page) for page in PAGES}
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A copy of the data folders, so that no block can change the repository."""
-    for name in ("ladders", "runs", "preregistrations", "speedruns/tracks", "benchmarks/data"):
+    for name in ("ladders", "runs", "preregistrations", "speedruns/tracks", "benchmarks/data", "experiments/comparisons"):
         shutil.copytree(ROOT / name, tmp_path / name)
     return tmp_path
 

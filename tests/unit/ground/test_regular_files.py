@@ -20,6 +20,7 @@ OWN_READERS = {
     "data/tokenizer.py": "a tokenizer of this machine",
     "data/prepare.py": "text that was prepared on this machine",
     "data/documents.py": "Python's own library",
+    "data/filter.py": "corpora that are written on this machine",
     "fitting/predictive.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/seal.py": "the answer of a time authority",
