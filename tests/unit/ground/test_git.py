@@ -14,6 +14,8 @@ from marin_scaling.errors import UsageError
 
 PACKAGE = Path(asked.__file__).parent
 STARTERS = {
+    "data/labeler.py",
+    "experiment/texts.py",
     "git.py",
     "preregistration/signing/keys.py",
     "publish/build.py",
