@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from marin_scaling.printable import joined, quoted
+from marin_scaling.printable import joined
 
 if TYPE_CHECKING:
-    from marin_scaling.errors import Finding
     from marin_scaling.experiment.experiment import Experiment
 
 experiment_app = typer.Typer(
@@ -26,7 +24,7 @@ _TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="File to write, such 
 _NAMED = 10
 _LADDERS = typer.Option([], "--ladder", metavar="FILE.yaml", help="Ladder that the experiment trains; repeatable.")
 _FOLDER = typer.Argument(metavar="EXPERIMENT", help="Folder of an experiment.")
-_PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="Folder of experiments, or one file.")
+_PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="Folder or file of experiments, chains or comparisons.")
 
 
 @experiment_app.command("import")
@@ -136,51 +134,11 @@ def validate(
     """
     import json
 
-    from marin_scaling.errors import Severity, UsageError
-    from marin_scaling.experiment.checks import all_findings
-    from marin_scaling.experiment.experiment import EXPERIMENTS_DIR, read_experiments, root_of
-    from marin_scaling.printable import EXPERIMENTS_NAMED
-    from marin_scaling.publish.chain_page import read_chains, read_comparisons
-    from marin_scaling.units import counted
-    from marin_scaling.untrusted_files import is_present, require_regular_tree
+    from marin_scaling.publish.experiment_pages import validate_experiments
 
-    if not is_present(place):
-        raise UsageError(
-            f"{place} does not exist.",
-            why="Experiments are read from this place.",
-            fix="Write experiments/NAME/experiment.yaml, or change to the root of the repository.",
-        )
-    root = root_of(place)
-    require_regular_tree([place, root / EXPERIMENTS_DIR, root / "preregistrations", root / "runs"])
-    found = read_experiments(place)
-    beside = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
-    experiments = {each.experiment.name: each.experiment for each in found if each.experiment}
-    others = [each.experiment for each in beside if each.experiment and each.experiment.name not in experiments]
-    findings = all_findings(list(experiments.values()), root=root, beside=others)
-    malformed = {each.place: each.refusal for each in found if each.experiment is None} | dict(read_chains(root)[1])
-    malformed |= dict(read_comparisons(root)[1])
-    severities = [finding.severity for each in findings.values() for finding in each]
-    if as_json:
-        documents = {name: [vars(finding) for finding in each] for name, each in findings.items()}
-        typer.echo(json.dumps({"experiments": documents, "malformed": malformed}, indent=1, default=str))
-    else:
-        for where, reason in malformed.items():
-            typer.echo(f"{quoted(where, 400)}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}")
-        named = sorted((name for name, each in findings.items() if each), key=lambda name: not _is_refused(findings[name]))
-        for name in named[:EXPERIMENTS_NAMED]:
-            typer.echo("\n".join([name, *(f"  {one.severity:<8} {one.where}: {one.message}" for one in findings[name])]))
-        if (rest := len(named) - EXPERIMENTS_NAMED) > 0:
-            typer.echo(f"{rest} more experiments have findings; --json lists all")
-        errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
-        found_counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}, {len(malformed)} malformed"
-        typer.echo(f"{counted(len(found), 'experiment')}: {found_counts}")
-    raise typer.Exit(1 if malformed or Severity.ERROR in severities else 0)
-
-
-def _is_refused(findings: Sequence[Finding]) -> bool:
-    from marin_scaling.errors import Severity
-
-    return any(finding.severity == Severity.ERROR for finding in findings)
+    found = validate_experiments(place)
+    typer.echo(json.dumps(found.document(), indent=1, default=str) if as_json else str(found))
+    raise typer.Exit(1 if found.is_refused else 0)
 
 
 site_app = typer.Typer(help="Build or serve the site of a repository.", no_args_is_help=True, rich_markup_mode=None)

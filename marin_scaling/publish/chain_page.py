@@ -15,7 +15,7 @@ import pandas as pd
 from pydantic import Field, StringConstraints, model_validator
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.errors import DocumentError, MarinScalingError
+from marin_scaling.errors import DocumentError, Finding, MarinScalingError, error
 from marin_scaling.experiment.experiment import CHAINS_DIR, COMPARISONS_DIR, EXPERIMENTS_DIR
 from marin_scaling.forecast.data_comparison import MARGIN, DataComparison, compare_data
 from marin_scaling.forecast.speedup_chain import ChainStage, SpeedupChain, chain_document, chain_of_tables
@@ -25,6 +25,7 @@ from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLO
 from marin_scaling.run.table import RunTable, read_run_table
 from marin_scaling.strict_model import Part, Positive
 from marin_scaling.units import format_count, format_flops
+from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
 
@@ -186,13 +187,22 @@ def read_comparisons(root: Path) -> tuple[list[ComparisonFile], list[tuple[str, 
     return _all_in(root / EXPERIMENTS_DIR / COMPARISONS_DIR, COMPARISON_NAME, read_comparison)
 
 
+def missing_tables(found: ChainFile | ComparisonFile, *, root: Path) -> list[Finding]:
+    """Return an error for each table of a chain or comparison that is not there."""
+    tables = found.recipes if isinstance(found, ChainFile) else found.tables
+    places = {each.name: _place(folder_of(found), each) for each in tables}
+    return [
+        error("not-there", name, f"{place} does not exist") for name, place in places.items() if not is_present(root / place)
+    ]
+
+
 def _all_in(folder: Path, name: str, read: Callable[[Path], OneFile]) -> tuple[list[OneFile], list[tuple[str, str]]]:
     found, malformed = list[OneFile](), list[tuple[str, str]]()
     for path in sorted(folder.glob(f"*/{name}")):
         try:
             found.append(read(path))
-        except MarinScalingError as error:
-            malformed.append((str(path), error.what))
+        except MarinScalingError as fault:
+            malformed.append((str(path), fault.what))
     return found, malformed
 
 
@@ -202,8 +212,8 @@ def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:
     measured: list[SpeedupChain] = []
     try:
         measured = _measured(chain, root)
-    except MarinScalingError as error:
-        fault = without_root(str(error), root)
+    except MarinScalingError as refusal:
+        fault = without_root(str(refusal), root)
     first = measured[0] if measured else None
     panels = {
         **({f"measured-{unit}": each for unit in UNITS if (each := _measured_chart(first, unit))} if first else {}),
@@ -248,7 +258,7 @@ def _measured(chain: ChainFile, root: Path) -> list[SpeedupChain]:
     """Return the chain at its own budget, then at the further ones."""
     if not chain.recipes:
         return []
-    tables = [(each.name, _table(_folder(chain), each, root)) for each in chain.recipes]
+    tables = [(each.name, _table(folder_of(chain), each, root)) for each in chain.recipes]
     budgets = [chain.at_flops, *chain.also_at_flops]
     return [chain_of_tables(tables, convention=chain.convention, at_flops=each) for each in budgets]
 
@@ -261,14 +271,15 @@ def _place(folder: Path, each: ChainTable) -> Path:
     return Path(each.table) if each.table.startswith("runs/") else folder / each.table
 
 
-def _folder(found: ChainFile | ComparisonFile) -> Path:
+def folder_of(found: ChainFile | ComparisonFile) -> Path:
+    """Return the folder of a chain or comparison, relative to the root of the repository."""
     return Path(EXPERIMENTS_DIR) / (CHAINS_DIR if isinstance(found, ChainFile) else COMPARISONS_DIR) / found.name
 
 
 def _command(chain: ChainFile) -> str:
     if not chain.recipes:
         return ""
-    tables = [f"{each.name}={_place(_folder(chain), each)}" for each in chain.recipes]
+    tables = [f"{each.name}={_place(folder_of(chain), each)}" for each in chain.recipes]
     more = [] if chain.at_flops is None else ["--at", f"{chain.at_flops:g}"]
     return shlex.join(
         ["marin-scale", "speedup", *tables, *(["--convention", "marin"] if chain.convention == "marin" else []), *more]
@@ -436,8 +447,8 @@ def comparison_page(comparison: ComparisonFile, *, root: Path) -> dict[str, byte
     stem, fault, found = page_name(comparison.name), "", None
     try:
         found = _compared(comparison, root)
-    except MarinScalingError as error:
-        fault = without_root(str(error), root)
+    except MarinScalingError as refusal:
+        fault = without_root(str(refusal), root)
     panels = {"differences": _differences_chart(found)} if found else {}
     text = render(
         "comparison.md.j2",
@@ -464,7 +475,7 @@ def comparison_page(comparison: ComparisonFile, *, root: Path) -> dict[str, byte
 
 def _compared(comparison: ComparisonFile, root: Path) -> DataComparison:
     """Return the comparison of a file, with the names in it."""
-    base, *others = (_table(_folder(comparison), each, root) for each in comparison.tables)
+    base, *others = (_table(folder_of(comparison), each, root) for each in comparison.tables)
     count = len(comparison.texts)
     found = compare_data(base, *others[:count], controls=others[count:], margin=comparison.margin)
     names = (each.name for each in comparison.tables[1:])
@@ -473,7 +484,7 @@ def _compared(comparison: ComparisonFile, root: Path) -> DataComparison:
 
 
 def _compare_command(comparison: ComparisonFile) -> str:
-    folder = _folder(comparison)
+    folder = folder_of(comparison)
     plain = [str(_place(folder, each)) for each in (comparison.base, *comparison.texts)]
     controls = [word for each in comparison.controls for word in ("--control", str(_place(folder, each)))]
     return shlex.join(["marin-scale", "data", "compare", *plain, *controls, "--margin", f"{comparison.margin:g}"])

@@ -13,11 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.canonical_json import leaves
-from marin_scaling.errors import Finding, Severity
+from marin_scaling.errors import Finding, Severity, UsageError
 from marin_scaling.experiment.checks import (
     Figure,
     OwnRecords,
     addresses,
+    all_findings,
     audit,
     figures,
     known_in,
@@ -25,6 +26,8 @@ from marin_scaling.experiment.checks import (
     record_findings,
 )
 from marin_scaling.experiment.experiment import (
+    CHAINS_DIR,
+    COMPARISONS_DIR,
     EXPERIMENTS_DIR,
     Experiment,
     Found,
@@ -32,17 +35,28 @@ from marin_scaling.experiment.experiment import (
     Outcome,
     Step,
     read_experiments,
+    root_of,
     to_line,
 )
 from marin_scaling.experiment.texts import summary
 from marin_scaling.markdown import Markdown, cell, chip, escape, link, malformed_section, page_name, web_link, whole
-from marin_scaling.printable import FAULTS_NAMED, joined
-from marin_scaling.publish.chain_page import ChainPages, chain_pages
+from marin_scaling.printable import EXPERIMENTS_NAMED, FAULTS_NAMED, joined, quoted
+from marin_scaling.publish.chain_page import (
+    ChainFile,
+    ChainPages,
+    ComparisonFile,
+    chain_pages,
+    folder_of,
+    missing_tables,
+    read_chains,
+    read_comparisons,
+)
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.figures import asset, picture_files, render, show_pictures
 from marin_scaling.publish.submission_page import commands_of
 from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import counted, format_count, format_duration, format_flops
+from marin_scaling.untrusted_files import is_present, require_regular_tree
 
 FOLDER = "experiments"
 """Folder of these pages, below the generated ones."""
@@ -74,6 +88,89 @@ class Reported:
         """Settings by dotted key; records override the file."""
         stated = leaves(self.experiment.configuration) if self.experiment.configuration else ()
         return dict(stated) | dict(self.records.shared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Findings of a repository's experiments, speedup chains and comparisons of texts, by name; malformed files by place.
+
+    `read` counts what was read of each kind.
+    """
+
+    findings: Mapping[str, Sequence[Finding]]
+    malformed: Mapping[str, str]
+    read: Mapping[str, int]
+
+    @property
+    def is_refused(self) -> bool:
+        """True if a file is malformed or a finding is an error."""
+        return bool(self.malformed) or any(map(_has_error, self.findings.values()))
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of `marin-scale experiment validate --json`."""
+        named = {name: [vars(finding) for finding in each] for name, each in self.findings.items()}
+        return {"experiments": named, "malformed": dict(self.malformed)}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{quoted(where, 400)}  malformed\n  {reason.replace(f'{chr(10)}       ', f'{chr(10)}  ')}"
+            for where, reason in self.malformed.items()
+        ]
+        found = {name: each for name, each in self.findings.items() if each}
+        named = sorted(found, key=lambda name: not _has_error(found[name]))
+        for name in named[:EXPERIMENTS_NAMED]:
+            lines += [name, *(f"  {one.severity:<8} {one.where}: {one.message}" for one in found[name])]
+        if (rest := len(named) - EXPERIMENTS_NAMED) > 0:
+            lines.append(f"{rest} more experiments have findings; --json lists all")
+        severities = Counter(finding.severity for each in self.findings.values() for finding in each)
+        read = ", ".join(counted(number, kind) for kind, number in self.read.items() if number or kind == "experiment")
+        errors, warnings = severities[Severity.ERROR], severities[Severity.WARNING]
+        counts = f"{counted(errors, 'error')}, {counted(warnings, 'warning')}, {len(self.malformed)} malformed"
+        return "\n".join([*lines, f"{read}: {counts}"])
+
+
+def _has_error(findings: Sequence[Finding]) -> bool:
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def validate_experiments(place: Path | str = EXPERIMENTS_DIR) -> Validation:
+    """Check the experiments, speedup chains and comparisons of texts in a folder or file.
+
+    Format, names, links, records and tables are checked; no address is loaded. `UsageError` if the place does not exist.
+    """
+    place = Path(place)
+    if not is_present(place):
+        raise UsageError(
+            f"{place} does not exist.",
+            why="Experiments are read from this place.",
+            fix="Begin one: marin-scale experiment new NAME; or change to the root of the repository.",
+        )
+    root = root_of(place)
+    require_regular_tree([place, root / EXPERIMENTS_DIR, root / "preregistrations", root / "runs"])
+    compared = [root / EXPERIMENTS_DIR / name for name in (CHAINS_DIR, COMPARISONS_DIR)]
+    found = [] if any(place.absolute().is_relative_to(each.absolute()) for each in compared) else read_experiments(place)
+    known = read_experiments(root / EXPERIMENTS_DIR) if (root / EXPERIMENTS_DIR).is_dir() else []
+    experiments = {each.experiment.name: each.experiment for each in found if each.experiment}
+    others = [each.experiment for each in known if each.experiment and each.experiment.name not in experiments]
+    findings: dict[str, Sequence[Finding]] = dict(all_findings(list(experiments.values()), root=root, beside=others))
+    malformed, read = {each.place: each.refusal for each in found if each.experiment is None}, {"experiment": len(found)}
+    of_chains, of_comparisons = read_chains(root), read_comparisons(root)
+    compared_files: list[ChainFile | ComparisonFile] = [*of_chains[0], *of_comparisons[0]]
+    for each in compared_files:
+        folder = folder_of(each)
+        if _are_nested(place, root / folder):
+            kind = "speedup chain" if isinstance(each, ChainFile) else "comparison"
+            read[kind] = read.get(kind, 0) + 1
+            findings[f"{folder.parent.name}/{each.name}"] = missing_tables(each, root=root)
+    refused = dict(of_chains[1] + of_comparisons[1])
+    malformed |= {where: reason for where, reason in refused.items() if _are_nested(place, Path(where).parent)}
+    return Validation(findings=findings, malformed=malformed, read=read)
+
+
+def _are_nested(place: Path, folder: Path) -> bool:
+    """Return True if the folder is in the place, or the place in the folder."""
+    one, other = place.absolute(), folder.absolute()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def page_stem(each: Experiment) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from marin_scaling.errors import DocumentError
 from marin_scaling.publish.chain_page import chain_pages, cumulative_products, read_chain
-from marin_scaling.publish.experiment_pages import experiment_pages
+from marin_scaling.publish.experiment_pages import experiment_pages, validate_experiments
 
 ROOT = Path(__file__).parents[3]
 MEASURED = """\
@@ -107,3 +107,15 @@ def test_products_need_every_stage():
     """One unknown stage leaves no product."""
     assert cumulative_products([2.0, 3.0]) == [2.0, 6.0]
     assert cumulative_products([2.0, None]) == []
+
+
+@pytest.mark.parametrize("place", ["experiments", "experiments/chains", "experiments/chains/own/chain.yaml"])
+def test_a_missing_table_is_an_error_of_validation(tmp_path, place):
+    """Wherever it is asked; the chain counts as read."""
+    root = repository(tmp_path, MEASURED)
+    assert not validate_experiments(root / place).is_refused
+    (root / "experiments" / "chains" / "own" / "half.csv").unlink()
+    found = validate_experiments(root / place)
+    assert found.is_refused
+    assert [each.where for each in found.findings["chains/own"]] == ["a|b <b>"]
+    assert found.read["speedup chain"] == 1
