@@ -23,6 +23,7 @@ _FILE = typer.Argument(metavar="FILE", help="Marin's digest (.csv, .jsonl), repo
 _TO = typer.Option(..., "--to", metavar="FILE.jsonl", help="File to write, such as experiments/marin.jsonl.")
 _NAMED = 10
 _LADDERS = typer.Option([], "--ladder", metavar="FILE.yaml", help="Ladder that the experiment trains; repeatable.")
+_FILTERS = typer.Option([], "--filter", metavar="FOLDER", help="Folder that data filter wrote; repeatable.")
 _FOLDER = typer.Argument(metavar="EXPERIMENT", help="Folder of an experiment.")
 _PLACE = typer.Argument(Path("experiments"), metavar="PLACE", help="Folder or file of experiments, chains or comparisons.")
 
@@ -89,6 +90,7 @@ def new(
     title: str = typer.Option(..., "--title", help="Subject, in one line."),
     hypothesis: str = typer.Option(..., "--hypothesis", help="Expectation that a measurement can refute."),
     ladders: list[Path] = _LADDERS,
+    filters: list[Path] = _FILTERS,
     open_it: bool = typer.Option(False, "--open", help="Open the issue with GitHub's gh, and write down its address."),
 ) -> None:
     """Begin an experiment: write its file, and the texts of its issue and pull request.
@@ -98,7 +100,7 @@ def new(
     """
     from marin_scaling.experiment.texts import ISSUE_NAME, new_experiment, open_issue
 
-    folder = new_experiment(name, title=title, hypothesis=hypothesis, ladders=ladders)
+    folder = new_experiment(name, title=title, hypothesis=hypothesis, ladders=ladders, filters=filters)
     typer.echo("\n".join(str(path) for path in sorted(folder.iterdir())))
     if open_it:
         typer.echo(f"issue: {open_issue(folder)}")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.data.labeler import LABELS_NAME, LEAST_LABELS, CorpusFiles, labeler_command, labelled, sampled
+from marin_scaling.data.labeler import LABELS_NAME, LEAST_LABELS, CorpusFiles, labeler_command, labelled, sampled, shown_command
 from marin_scaling.data.tokenizer import Tokenizer, load_tokenizer
 from marin_scaling.errors import DataError, UsageError, missing_extra
 from marin_scaling.files import disk_errors, read_bytes, replace_file, sync_folder
@@ -247,7 +247,7 @@ def filter_corpus(
         keep=keep,
         seed=seed,
         prompt_sha256=sha256_hex(question.encode()),
-        labeler=tuple(words),
+        labeler=tuple(shown_command(words)),
         labels=len(sample),
         asked=asked.new,
         held_out=len(known),

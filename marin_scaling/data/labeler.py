@@ -45,6 +45,15 @@ def labeler_command(labeler: str | Sequence[str]) -> list[str]:
         raise UsageError(f"The labeler {quoted(labeler)!r} cannot be started: {reason}.", fix=fix) from error
 
 
+def shown_command(words: Sequence[str]) -> list[str]:
+    """Return a command for a report: its program and files by name; other words may be keys, and are left out.
+
+    >>> shown_command(["/usr/bin/python3", "--key", "abc"])
+    ['python3', '...', '...']
+    """
+    return [os.path.basename(words[0]), *(word if os.path.isfile(word) else "..." for word in words[1:])]
+
+
 @dataclass(frozen=True)
 class CorpusFiles:
     """Documents of some files, which are read several times."""

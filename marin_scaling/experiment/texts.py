@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from marin_scaling.canonical_json import load_strict
 from marin_scaling.errors import DocumentError, UsageError
 from marin_scaling.experiment.checks import OwnRecords, figures, own_records
 from marin_scaling.experiment.experiment import (
@@ -36,12 +37,19 @@ _LONGEST_WAIT = 120.0  # seconds, for an answer of the forge
 
 
 def new_experiment(
-    name: str, *, title: str, hypothesis: str, ladders: Sequence[Path | str] = (), root: Path | str = "."
+    name: str,
+    *,
+    title: str,
+    hypothesis: str,
+    ladders: Sequence[Path | str] = (),
+    filters: Sequence[Path | str] = (),
+    root: Path | str = ".",
 ) -> Path:
     """Write `experiments/NAME/` with the experiment, in progress, and the texts of its issue and pull request.
 
-    `ladders` are files of ladders that the experiment trains. Return the folder. `DocumentError` for a name or text that an
-    experiment cannot have, `StorageError` if the folder exists.
+    `ladders` are files of ladders that the experiment trains, `filters` folders that `filter_corpus` wrote, which become steps.
+    Return the folder. `DocumentError` for a name or text that an experiment cannot have, or a folder without a filter;
+    `StorageError` if the folder exists.
     """
     planned = [load_ladder(path).plan() for path in ladders]
     command = "; ".join(f"marin-scale ladder {path}" for path in ladders)
@@ -51,6 +59,7 @@ def new_experiment(
         "outcome": Outcome.IN_PROGRESS.value,
         "hypothesis": hypothesis,
         **({"ladders": [ladder.file.name for ladder in planned], "code": {"command": command}} if planned else {}),
+        **({"steps": [step for folder in filters for step in _filter_steps(Path(folder))]} if filters else {}),
     }
     raw = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120).encode()
     folder = Path(root) / EXPERIMENTS_DIR / name
@@ -58,6 +67,26 @@ def new_experiment(
     texts = {ISSUE_NAME: issue_text(one, planned), PULL_REQUEST_NAME: pull_request_text(one, OwnRecords())}
     publish_folder(folder, {EXPERIMENT_NAME: raw, **{each: text.encode() for each, text in texts.items()}})
     return folder
+
+
+def _filter_steps(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield a step for each corpus that a filter wrote, with its digest."""
+    path = folder / "filter.json"
+    if not is_present(path):
+        raise DocumentError(f"{path} does not exist.", fix="Give the folder that data filter wrote: --out FOLDER")
+    found = load_strict(read_bytes(path), name=str(path))
+    try:
+        for part in (each for each in found["parts"] if each["file"]):
+            yield {
+                "name": f"{folder.name}/{part['name']}",
+                "what": f"{part['documents']} documents, at most {found['keep']:.0%} of the text, by {found['labels']} labels",
+                "data": list(found["corpus"]),
+                "status": "succeeded",
+                "output": str(folder / part["file"]),
+                "output_sha256": part["sha256"],
+            }
+    except (KeyError, TypeError, ValueError) as error:
+        raise DocumentError(f"{path} is not the report of a filter.", fix="Run the filter again.") from error
 
 
 def _checked(document: dict[str, Any], path: Path) -> Experiment:

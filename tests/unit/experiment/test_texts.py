@@ -1,5 +1,6 @@
 """A new experiment, and the texts of its issue and pull request."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -64,6 +65,22 @@ def test_a_name_or_title_that_no_experiment_can_have_is_refused(place: Path, nam
         ms.new_experiment(name, title=title, hypothesis="h")
     assert fact in str(error.value)
     assert not (place / "experiments").exists()
+
+
+def test_the_corpora_of_a_filter_become_steps_with_digests(place: Path) -> None:
+    """Of the digests in its report; a folder without one is refused, and nothing is written."""
+    parts = [
+        {"name": "whole", "documents": 10, "file": None, "sha256": None},
+        {"name": "filtered", "documents": 4, "file": "filtered.jsonl", "sha256": "a" * 64},
+    ]
+    (place / "cut").mkdir()
+    report = {"corpus": ["all.jsonl"], "keep": 0.5, "labels": 60, "parts": parts}
+    (place / "cut" / "filter.json").write_text(json.dumps(report))
+    one = read_experiment(ms.new_experiment("cleaner", filters=["cut"], **SAID) / "experiment.yaml")
+    assert [(step.name, step.data, step.output_sha256) for step in one.steps] == [("cut/filtered", ("all.jsonl",), "a" * 64)]
+    with pytest.raises(DocumentError):
+        ms.new_experiment("other", filters=["ladders"], **SAID)
+    assert not (place / "experiments" / "other").exists()
 
 
 def test_an_experiment_is_not_overwritten(place: Path) -> None:
