@@ -110,15 +110,14 @@ def new(
 
 @experiment_app.command("text")
 def text(folder: Path = _FOLDER) -> None:
-    """Write the texts of an experiment's issue and pull request again, with the results of its recorded runs.
+    """Write the text of an experiment's pull request again, with the results of its recorded runs.
 
     Example: marin-scale experiment text experiments/filtered
     """
-    from marin_scaling.experiment.texts import PULL_REQUEST_NAME, write_texts
+    from marin_scaling.experiment.texts import write_pull_request
 
-    written = write_texts(folder)
-    typer.echo("\n".join(map(str, written)))
-    typer.echo(f"Next: gh pr create --body-file {folder / PULL_REQUEST_NAME}, or paste this file.")
+    path = write_pull_request(folder)
+    typer.echo(f"{path}\nNext: gh pr create --body-file {path}, or paste this file.")
 
 
 @experiment_app.command("validate")

@@ -256,10 +256,15 @@ def filter_corpus(
         means=(_mean(known[above]), _mean(known[~above])),
         threshold=threshold,
         parts=parts,
-        warnings=_warnings(judged, labels=labels, sampled=len(sample)),
+        warnings=(*_unused(asked.unused, asked.new), *_warnings(judged, labels=labels, sampled=len(sample))),
     )
     replace_file(folder / REPORT_NAME, dump_canonical(found.document()))
     return found
+
+
+def _unused(unused: int, new: int) -> tuple[str, ...]:
+    told = f"{counted(unused, 'kept label')} were of another prompt, command or script, and {new} documents were asked for anew"
+    return (told,) if unused else ()
 
 
 def _warnings(judged: _Judged, *, labels: int, sampled: int) -> tuple[str, ...]:

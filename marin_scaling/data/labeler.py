@@ -113,10 +113,11 @@ def sampled(corpus: CorpusFiles, number: int, *, seed: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Labels:
-    """Scores by the digest of a document, and how many of them are new."""
+    """Scores by the digest of a document, how many of them are new, and how many of another command or prompt were not used."""
 
     scores: Mapping[str, float]
     new: int
+    unused: int = 0
 
 
 def labelled(sample: Mapping[str, str], *, prompt: str, words: Sequence[str], path: Path) -> Labels:
@@ -125,6 +126,7 @@ def labelled(sample: Mapping[str, str], *, prompt: str, words: Sequence[str], pa
     kept = _kept(path)
     scores = {digest: kept[key] for digest in sample if (key := (request, digest)) in kept}
     wanted = {digest: text for digest, text in sample.items() if digest not in scores}
+    unused = len({digest for _, digest in kept} & wanted.keys())
     if wanted:
         answers = _Answers(wanted=wanted)
         try:
@@ -136,7 +138,7 @@ def labelled(sample: Mapping[str, str], *, prompt: str, words: Sequence[str], pa
                 replace_file(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         answers.refuse(path)
         scores |= answers.scores
-    return Labels(scores=scores, new=len(wanted))
+    return Labels(scores=scores, new=len(wanted), unused=unused)
 
 
 def _digests_of(words: Sequence[str]) -> list[str]:
@@ -220,7 +222,10 @@ class _Answers:
             return
         more = [f"and {len(self.faults) - FAULTS_NAMED} more"] if len(self.faults) > FAULTS_NAMED else []
         kept = (
-            f" {path} keeps {counted(len(self.scores), 'answer')}; a rerun asks for the other {missing}." if self.scores else ""
+            f" {path} keeps {counted(len(self.scores), 'answer')}: the same command and script are asked for the other "
+            f"{missing}, a changed one for all {total}."
+            if self.scores
+            else ""
         )
         raise DataError(
             (

@@ -98,25 +98,19 @@ def _checked(document: dict[str, Any], path: Path) -> Experiment:
         raise DocumentError(f"{path}: {fault_text(error, document)}.", fix="Change the named option.") from error
 
 
-def write_texts(folder: Path | str) -> dict[Path, str]:
-    """Write the texts of an experiment's issue and pull request again, from its file and the records of its runs.
+def write_pull_request(folder: Path | str) -> Path:
+    """Write the text of an experiment's pull request again, from its file and the records of its runs; return its path.
 
-    Return them by path. `DocumentError` if the experiment is malformed, `UsageError` if there is none.
+    The issue stays as it was before the runs. `DocumentError` if the experiment is malformed, `UsageError` if there is none.
     """
     folder = Path(folder)
     path = folder / EXPERIMENT_NAME
     if not is_present(path):
-        raise UsageError(f"{path} does not exist.", fix=f"Begin an experiment: marin-scale experiment new {folder.name}")
+        raise UsageError(f"{path} does not exist.", fix="Give the folder of an experiment, such as experiments/deeper.")
     one, root = read_experiment(path), folder.absolute().parents[1]
-    files = [root / "ladders" / f"{name}.yaml" for name in one.ladders]
-    planned = [load_ladder(file).plan() for file in files if is_present(file)]
-    texts = {
-        folder / ISSUE_NAME: issue_text(one, planned),
-        folder / PULL_REQUEST_NAME: pull_request_text(one, own_records(one, root=root)),
-    }
-    for place, text in texts.items():
-        replace_file(place, text.encode())
-    return texts
+    place = folder / PULL_REQUEST_NAME
+    replace_file(place, pull_request_text(one, own_records(one, root=root)).encode())
+    return place
 
 
 def issue_text(one: Experiment, ladders: Sequence[Ladder]) -> str:
@@ -125,7 +119,7 @@ def issue_text(one: Experiment, ladders: Sequence[Ladder]) -> str:
     for ladder in ladders:
         parts += [_plan(ladder), preformatted(ladder_table(ladder))]
     parts += [] if ladders else ["No ladder is planned yet."]
-    parts += ["## How it is judged", *_judged(one), "## Results", "None yet."]
+    parts += ["## How it is judged", "\n".join(_judged(ladders)), "## Results", "None yet."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -144,7 +138,8 @@ def pull_request_text(one: Experiment, records: OwnRecords) -> str:
 def summary(one: Experiment, records: OwnRecords) -> list[str]:
     """Return what the records say in a line each: the runs of each ladder with the lowest loss, and the forecast's outcome."""
     lines = [_of_ladder(name, records) for name in one.ladders if any(run.spec.ladder == name for run in records.runs)]
-    lines += [f"{one.preregistration}: {step.what}." for step in records.steps if step.name == "outcome"]
+    outcomes = [(step.what or "").rpartition(": ")[2] for step in records.steps if step.name == "outcome"]
+    lines += [f"The forecast {one.preregistration}: {verdict}." for verdict in outcomes]
     return lines
 
 
@@ -191,14 +186,23 @@ def _described(data: Data) -> str:
     return f"{data.source} ({', then '.join(mixes)})" if mixes else data.source
 
 
-def _judged(one: Experiment) -> Iterator[str]:
-    """Yield the commands that judge the experiment, as far as its ladders say."""
-    for name in one.ladders:
-        yield f"* Before the target is trained, its loss is forecast and signed: `marin-scale preregister ladders/{name}.yaml`"
-    if len(one.ladders) > 1:
-        yield f"* The ladders are compared: `marin-scale speedup {' '.join(f'runs/{name}' for name in one.ladders)}`"
-    if not one.ladders:
-        yield "Say here which measurement would show that the hypothesis is wrong."
+_BUDGETS, _SEEDS = 4, 3
+"""Budgets that a forecast needs, and seeds that a comparison of texts does."""
+
+
+def _judged(ladders: Sequence[Ladder]) -> Iterator[str]:
+    """Yield the commands that judge the experiment: of a forecast, and of a comparison of recipes or texts."""
+    files = [ladder.file for ladder in ladders]
+    for file in files:
+        if len({rung.budget_flops for rung in file.rungs}) >= _BUDGETS:
+            command = f"`marin-scale preregister ladders/{file.name}.yaml`"
+            yield f"* Before the target is trained, its loss is forecast and signed: {command}"
+    if len(files) > 1:
+        are_texts = all(file.recipe == files[0].recipe and file.rungs == files[0].rungs for file in files)
+        command = "data compare" if are_texts and min(len(file.seeds) for file in files) >= _SEEDS else "speedup"
+        yield f"* The ladders are compared: `marin-scale {command} {' '.join(f'runs/{file.name}' for file in files)}`"
+    if not files:
+        yield "Write here which measurement would show that the hypothesis is wrong."
 
 
 def open_issue(folder: Path | str) -> str:

@@ -41,6 +41,10 @@ _LEAST_NOISE, _ROUNDING, _IMPOSSIBLE = 1e-7, 1e-13, 1e10
 _WAVES = 512
 """Random waves that stand for the smooth part of a draw (Rahimi & Recht 2007)."""
 _NINETY_PERCENT = 1.645
+_RANK_SD = 1.03
+"""Standard deviation of the arc tangent of a rank correlation, times sqrt(n - 3) (Fieller et al. 1957)."""
+DECIMALS = 10_000
+"""Parts of a rounded weight, which has four decimals."""
 
 
 class Family(Enum):
@@ -422,3 +426,28 @@ def best_mix(objective: Objective, caps: Array, starts: Sequence[Array], *, unit
         for mix in mixes
     ]
     return min([nearest_mix(each, caps) for each in found] + mixes, key=lambda mix: scaled(mix)[0])
+
+
+def rounded_mix(mix: Array, caps: Array) -> Array:
+    """Return weights of four decimals that add up to one, below their caps where these allow it."""
+    exact = mix * DECIMALS
+    units = np.floor(exact + 1e-9)
+    has_room = (units + 1) / DECIMALS <= caps + 1e-12
+    order = np.lexsort((units - exact, ~has_room))  # domains with room first, then the largest remainders
+    units[order[: round(DECIMALS - units.sum())]] += 1
+    return np.asarray(units / DECIMALS)
+
+
+def hellinger(mixes: Array, others: Array) -> Array:
+    """Return distances from 0 (equal) to 1 (nothing in common): (mix, other)."""
+    return np.asarray(np.sqrt(np.maximum(1 - np.sqrt(mixes) @ np.sqrt(others).T, 0.0)))
+
+
+def rank_correlation(predicted: Array, observed: Array) -> tuple[float, float, float]:
+    """Return Spearman's rank correlation and its 90 % interval."""
+    from scipy.stats import spearmanr
+
+    rank = 0.0 if np.ptp(predicted) == 0 else float(spearmanr(predicted, observed).statistic)
+    middle = math.atanh(min(max(rank, -0.999999), 0.999999))
+    off = _NINETY_PERCENT * _RANK_SD / math.sqrt(max(len(observed) - 3, 1))
+    return rank, math.tanh(middle - off), math.tanh(middle + off)

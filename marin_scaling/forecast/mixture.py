@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 from marin_scaling import __version__
 from marin_scaling.errors import LadderFileError, StorageError, UsageError
 from marin_scaling.files import read_bytes, replace_file, require_writable
-from marin_scaling.fitting.mixture import CrossValidation, MixtureLaw, best_mix, fit_best_law, nearest_mix
+from marin_scaling.fitting.mixture import (
+    DECIMALS,
+    CrossValidation,
+    MixtureLaw,
+    best_mix,
+    fit_best_law,
+    hellinger,
+    nearest_mix,
+    rank_correlation,
+    rounded_mix,
+)
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, quoted, wrapped
@@ -29,15 +39,11 @@ if TYPE_CHECKING:
 
 _DRAWS, _OPTIMA = 400, 100
 """Draws of the laws, and those of them whose best mix is found: a range of weights needs fewer than a gain."""
-_DECIMALS = 10_000
 _STARTS = 5
 _LEAST_RANK = 0.5
 _MIXTURES_PER_DOMAIN = 3
 """Mixtures for each domain below which a law is doubtful. With 3, 2 and 1 for each domain, laws of RegMix's training mixtures
 rank the other ones with a correlation of 0.96, 0.92 and 0.83 in the mean of four losses (`benchmarks/results/mixtures.md`)."""
-_RANK_SD = 1.03
-"""Standard deviation of the arc tangent of a rank correlation, times sqrt(n - 3) (Fieller et al. 1957)."""
-_NINETY_PERCENT = 1.645
 _OFF_ONE = 0.02
 """Error of the sum of a given mix that rounding explains."""
 
@@ -82,7 +88,7 @@ class MixtureFit:
 
     def _row(self, name: str) -> dict[str, Any]:
         losses, best = self.observed({name: 1.0}), self.chosen(name)
-        rank, low, high = _rank(best.medians, losses)
+        rank, low, high = rank_correlation(best.medians, losses)
         return {
             "loss": name,
             "law": best.family.value,
@@ -92,7 +98,7 @@ class MixtureFit:
             "error": math.sqrt(best.squared_error),
             "spread": float(losses.std()),
             "inside_90": best.inside,
-            **{f"rank_{each.family.value}": _rank(each.medians, losses)[0] for each in self.tried[name]},
+            **{f"rank_{each.family.value}": rank_correlation(each.medians, losses)[0] for each in self.tried[name]},
         }
 
     def observed(self, objective: Mapping[str, float]) -> Array:
@@ -101,7 +107,7 @@ class MixtureFit:
 
     def rank_correlation(self, objective: Mapping[str, float]) -> tuple[float, float, float]:
         """Return the cross-validated rank correlation of a weighted mean of losses, and its 90 % interval."""
-        return _rank(
+        return rank_correlation(
             np.sum([part * self.chosen(name).medians for name, part in objective.items()], axis=0), self.observed(objective)
         )
 
@@ -112,7 +118,7 @@ class MixtureFit:
 
     def worst(self, objective: Mapping[str, float], found: Mapping[MixtureStatus, bool]) -> MixtureStatus:
         """Return the worst status that applies to an objective, of those of the laws and those found about a mix."""
-        few = len(self.table.weights) < _MIXTURES_PER_DOMAIN * len(self.table.domains)
+        few = len(self.table.different) < _MIXTURES_PER_DOMAIN * len(self.table.domains)
         ranks = [self.rank_correlation(each)[0] for each in (objective, *({name: 1.0} for name in objective))]
         laws = {
             MixtureStatus.DOES_NOT_RANK: min(ranks) < _LEAST_RANK,
@@ -157,7 +163,7 @@ class MixtureFit:
         allowed = np.array([nearest_mix(each, caps) for each in (*tried, tried.mean(0))])
         heights = np.sum([part * medians[name].losses(allowed)[:, 0] for name, part in objective.items()], axis=0)
         starts = allowed[np.argsort(heights, kind="stable")[:_STARTS]]
-        mix = _rounded(best_mix(by_median, caps, list(starts), unit=unit), caps)
+        mix = rounded_mix(best_mix(by_median, caps, list(starts), unit=unit), caps)
         draws = {
             name: law.paths(_DRAWS, np.random.default_rng([self.seed, 4, place]))
             for place, (name, law) in enumerate(self.laws.items())
@@ -223,16 +229,22 @@ def chosen_mix(
 
     The arguments and errors are those of `MixtureFit.best`, which are so found before laws are fitted.
     """
-    limit = _largest_weights(table.domains, limits or {}, tokens=tokens, epochs=epochs)
+    limit = _largest_weights(table.domains, _by_name(table, limits or {}), tokens=tokens, epochs=epochs)
     _within_tried(table, limit)
     reference = _mix_of(table, against, option="--against") if against else table.weights.mean(0)
     return _objective(table, minimize), limit, np.asarray(reference)
 
 
+def _by_name(table: MixtureTable, given: Mapping[str, float]) -> dict[str, float]:
+    """Return numbers by the names of domains and losses, which may be given by their columns."""
+    own = {column: name for name, column in table.columns.items()}
+    return {own.get(name, name): number for name, number in given.items()}
+
+
 def _objective(table: MixtureTable, minimize: str | Collection[str] | Mapping[str, float] | None) -> dict[str, float]:
     """Return the part of each loss in what is minimized: of all in equal parts by default; parts add up to one."""
     given = table.names if minimize is None else (minimize,) if isinstance(minimize, str) else minimize
-    parts = {name: float(given[name]) if isinstance(given, Mapping) else 1.0 for name in given}
+    parts = _by_name(table, {name: float(given[name]) if isinstance(given, Mapping) else 1.0 for name in given})
     _require_known(parts, table.names, option="--minimize", what="loss")
     if not parts or not all(0 < part < math.inf for part in parts.values()):
         raise UsageError("--minimize: parts must be positive numbers.", fix=f"Write it like --minimize {table.names[0]}=2.")
@@ -241,6 +253,7 @@ def _objective(table: MixtureTable, minimize: str | Collection[str] | Mapping[st
 
 def _mix_of(table: MixtureTable, given: Mapping[str, float], *, option: str) -> Array:
     """Return the mix, (domain,), of weights by domain; `UsageError` for an unknown domain or another sum than one."""
+    given = _by_name(table, given)
     _require_known(given, table.domains, option=option, what="domain")
     mix = np.array([given.get(name, 0.0) for name in table.domains])
     if not (mix >= 0).all() or abs(mix.sum() - 1) > _OFF_ONE:
@@ -262,16 +275,6 @@ def _require_known(given: Collection[str], known: Sequence[str], *, option: str,
 def _total(parts: Sequence[tuple[float, tuple[float, Array]]]) -> tuple[float, Array]:
     value = sum(part * value for part, (value, _) in parts)
     return value, np.sum([part * slope for part, (_, slope) in parts], axis=0)
-
-
-def _rank(predicted: Array, observed: Array) -> tuple[float, float, float]:
-    """Return Spearman's rank correlation and its 90 % interval."""
-    from scipy.stats import spearmanr
-
-    rank = 0.0 if np.ptp(predicted) == 0 else float(spearmanr(predicted, observed).statistic)
-    middle = math.atanh(min(max(rank, -0.999999), 0.999999))
-    off = _NINETY_PERCENT * _RANK_SD / math.sqrt(max(len(observed) - 3, 1))
-    return rank, math.tanh(middle - off), math.tanh(middle + off)
 
 
 def _largest_weights(domains: Sequence[str], limits: Mapping[str, float], *, tokens: float | None, epochs: float) -> Array:
@@ -308,21 +311,6 @@ def _within_tried(table: MixtureTable, limit: Array) -> Array:
             fix="Raise --limit or --epochs, or train mixtures with more of these domains.",
         )
     return np.asarray(caps)
-
-
-def _rounded(mix: Array, caps: Array) -> Array:
-    """Return weights of four decimals that add up to one, below their caps where these allow it."""
-    exact = mix * _DECIMALS
-    units = np.floor(exact + 1e-9)
-    has_room = (units + 1) / _DECIMALS <= caps + 1e-12
-    order = np.lexsort((units - exact, ~has_room))  # domains with room first, then the largest remainders
-    units[order[: round(_DECIMALS - units.sum())]] += 1
-    return np.asarray(units / _DECIMALS)
-
-
-def _hellinger(mixes: Array, others: Array) -> Array:
-    """Return distances from 0 (equal) to 1 (nothing in common): (mix, other)."""
-    return np.asarray(np.sqrt(np.maximum(1 - np.sqrt(mixes) @ np.sqrt(others).T, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -389,24 +377,25 @@ class BestMix:
     @property
     def distance(self) -> float:
         """Hellinger distance to the nearest tried mix, from 0 to 1."""
-        return float(_hellinger(self.mix[None], self.fit.table.weights).min())
+        return float(hellinger(self.mix[None], self.fit.table.weights).min())
 
     @property
     def usual_distance(self) -> float:
-        """Largest distance of a tried mix to the nearest other one."""
-        between = _hellinger(self.fit.table.weights, self.fit.table.weights)
+        """Largest distance of a tried mix to the nearest different one."""
+        tried = self.fit.table.different
+        between = hellinger(tried, tried)
         np.fill_diagonal(between, 1.0)
         return float(between.min(1).max())
 
     @property
     def at_limit(self) -> list[str]:
         """Domains whose weight is as high as their limit."""
-        return self._named((self.limit < 1) & (self.mix > self.limit - 1 / _DECIMALS))
+        return self._named((self.limit < 1) & (self.mix > self.limit - 1 / DECIMALS))
 
     @property
     def at_border(self) -> list[str]:
         """Domains with the largest weight that was tried."""
-        return self._named(self.mix > self.fit.table.weights.max(0) - 1 / _DECIMALS)
+        return self._named(self.mix > self.fit.table.weights.max(0) - 1 / DECIMALS)
 
     def _named(self, are: NDArray[np.bool_]) -> list[str]:
         return [name for name, is_named in zip(self.fit.table.domains, are.tolist(), strict=True) if is_named]
@@ -532,8 +521,10 @@ def mix(
 
 def _laws_text(fit: MixtureFit) -> str:
     table = fit.table
+    runs, different = len(table.weights), counted(len(table.different), "mixture")
+    mixtures = different if runs == len(table.different) else f"{runs} runs of {different}"
     lines = [
-        wrapped(f"{table.source}: {counted(len(table.weights), 'mixture')} of {counted(len(table.domains), 'domain')}"),
+        wrapped(f"{table.source}: {mixtures} of {counted(len(table.domains), 'domain')}"),
         *(wrapped(each, "  ") for each in table.notes),
         *(
             [wrapped(f"left out: {joined(f'{name}, because {why}' for name, why in table.excluded.items())}", "  ")]
@@ -541,8 +532,8 @@ def _laws_text(fit: MixtureFit) -> str:
             else []
         ),
         "",
-        wrapped("laws of the losses; rank correlation, error and intervals are of held-out mixtures"),
-        f"  {'loss':<20} {'law':<11} {'rank correlation':>21} {'error':>7} {'spread':>7} {'in 90 %':>7}",
+        wrapped("laws of the losses, tested on held-out mixtures; covered is the share in their 90 % intervals"),
+        f"  {'loss':<20} {'law':<11} {'rank correlation':>21} {'error':>7} {'spread':>7} {'covered':>7}",
     ]
     for row in fit.frame.to_dict("records"):
         rank = f"{row['rank_correlation']:.3f} [{row['q05']:.3f}, {row['q95']:.3f}]"

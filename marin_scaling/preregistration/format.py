@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints
 
 from marin_scaling import units
+from marin_scaling.ladder.config import MixPhase
 from marin_scaling.preregistration.layout import ID, PRINCIPAL
 from marin_scaling.preregistration.outside_format import OUTSIDE, CurveRow, Curves, OutsideTarget, TableSource
 from marin_scaling.strict_model import (
@@ -162,6 +163,10 @@ class RecipeOfTarget(Camel):
     """trainer, schedule and planned start of an outside run, as its registrant describes them"""
     epochs: Count = 1
     """passes over the training tokens, the last perhaps partial; 1 if missing"""
+    mix: list[MixPhase] = Field(default_factory=list)
+    """weights of the corpora that the target is trained on; missing for a single text"""
+    horizon_tokens: Count | None = None
+    """tokens of the run whose repeats of each corpus the runs simulate; missing if none are simulated"""
     compute: dict[str, Any] = Field(default_factory=dict)
     """precision and kernels; the defaults of the ladder file if missing"""
     beyond_ladder: dict[str, Positive]
@@ -466,6 +471,8 @@ class Target(Part):
     data_order_seed: Zero
     data: dict[str, Any]
     epochs: Count = 1
+    mix: list[MixPhase] = Field(default_factory=list)
+    horizon_tokens: Count | None = None
     compute: dict[str, Any] = Field(default_factory=dict)
     evaluation: MetricOfEvaluation
     statement_sha256: None

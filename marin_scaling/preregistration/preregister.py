@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
@@ -332,6 +333,7 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 and not file.data.corpora else None
     optimum = forecast(result, flops=file.target.budget_flops, unique_tokens=unique_tokens)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
+    _require_horizon_of(plan.trained_tokens, planned.specs)
     target = target_spec(file, plan, corpus=planned.corpus)
     _require_simulated_repeats([target])
     document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
@@ -340,6 +342,27 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
+
+
+_HORIZON = 1.2
+"""Largest ratio between the tokens of the target and those whose repeats its rungs simulate; repeats then differ as much."""
+
+
+def _require_horizon_of(tokens: int, specs: Sequence[RunSpec]) -> None:
+    """Raise `DataError` if the rungs repeat text as a run of other length than the target does."""
+    horizon = specs[0].horizon_tokens
+    if horizon is None or max(tokens, horizon) <= _HORIZON * min(tokens, horizon):
+        return
+    passes = {part.name: part.share * tokens / (part.available * specs[0].model.seq_len) for part in specs[0].exposures}
+    if max(passes.values()) > 1:
+        seen = ", ".join(f"{name} {times:.3g} times" for name, times in passes.items())
+        raise DataError(
+            f"The rungs repeat their text as a run of {format_count(horizon)} tokens does; the target has "
+            f"{format_count(tokens)} at its best size, and sees {seen}.",
+            why="Rungs that repeat more or less than the target bias its forecast.",
+            fix=f"Set data.horizon: {float(tokens):.3g} and data.epochs: {math.ceil(max(passes.values()))} or more, then train "
+            "the rungs again.",
+        )
 
 
 def _require_simulated_repeats(specs: Sequence[RunSpec]) -> None:

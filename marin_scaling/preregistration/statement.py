@@ -110,7 +110,8 @@ def _training_of(target: Mapping[str, Any]) -> dict[str, Any]:
         "optimizer": target["optimizer"],
         "batchSize": target["batch_size"],
         "trainSteps": target["train_steps"],
-        **{key: target[key] for key in ("epochs", "compute") if key in target},
+        **{key: target[key] for key in ("epochs", "mix", "compute") if key in target},
+        **({"horizonTokens": target["horizon_tokens"]} if "horizon_tokens" in target else {}),
     }
 
 

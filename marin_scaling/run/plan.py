@@ -330,7 +330,7 @@ def _require_parts(spec: RunSpec, *, epochs: int | None) -> None:
         raise DataError(
             (f"{run} has too little text:", *short),
             why=f"It is allowed {_times(epochs or 1)}.",
-            fix="Lower the weight of the part, add text to it, or allow repeats: data.epochs.",
+            fix="Lower the weight of the part, add text to it, or allow repeats: data.epochs, and data.horizon for a forecast.",
         )
 
 
@@ -353,9 +353,32 @@ def mix_findings(file: LadderFile, specs: Sequence[RunSpec]) -> list[Finding]:
         told = f"{each.share:.3g} of the tokens, of {format_count(each.available * length)}; the longest run sees "
         told += f"{format_count(each.read * length)} of them {each.passes:.3g} times"
         if of_target is not None:
-            told += f", the target {each.share * of_target.trained_tokens / max(1, each.available * length):.3g} times"
+            passes = each.share * of_target.trained_tokens / max(1, each.available * length)
+            told += f", a target of {format_count(of_target.trained_tokens)} tokens {passes:.3g} times"
         found.append(note("mix", f"data.{each.name}", told))
-    return found
+    return [*found, *_beyond_horizon(specs), *_not_simulated(specs, of_target)]
+
+
+def _not_simulated(specs: Sequence[RunSpec], target: RungPlan | None) -> Iterator[Finding]:
+    """Warn of repeats that the rungs do not simulate, since no forecast of their target can be signed."""
+    length = specs[0].model.seq_len
+    tokens = target.trained_tokens if target else 0
+    repeated = [
+        each.name for each in specs[0].exposures if each.share * tokens > max(1, each.available) * length and each.share > 0
+    ]
+    if specs[0].horizon_tokens is None and (repeated or any(spec.is_repeating for spec in specs)):
+        told = f"the target repeats {joined(repeated)}" if repeated else "some rungs repeat a part"
+        yield warning("not-simulated", "data", f"{told}; its forecast can be signed only with data.horizon: target")
+
+
+def _beyond_horizon(specs: Sequence[RunSpec]) -> Iterator[Finding]:
+    """Warn of runs that are longer than the run whose repeats they simulate, and so repeat a part more often."""
+    longer = [spec for spec in specs if spec.horizon_tokens and spec.trained_tokens > spec.horizon_tokens]
+    repeated = [max(each.passes for each in spec.exposures) for spec in longer]
+    if max(repeated, default=0) > 1:
+        horizon = format_count(longer[0].horizon_tokens or 0)
+        told = f"{len(longer)} of {len(specs)} runs have more tokens than the horizon, {horizon},"
+        yield warning("beyond-horizon", "data.horizon", f"{told} and see a part up to {max(repeated):.3g} times")
 
 
 def target_findings(file: LadderFile, *, corpus: TokenCorpus) -> list[Finding]:
@@ -501,7 +524,8 @@ class LoadedLadder:
         except NotTokenized as error:
             return [warning("not-tokenized", "data", f"{error.what} Its amount is checked before training begins.")]
         except DataError as error:
-            return [warning("unusable-data", "data", f"the ladder cannot be trained. {error.what}")]
+            told = " ".join(line.strip() for line in error.lines)
+            return [warning("unusable-data", "data", f"the ladder cannot be trained. {told}")]
 
     def _tokenizer(self) -> Tokenizer:
         """Return the data's tokenizer; `DataError` if the recipe's models have other tokens, before hours of reading."""

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
 
@@ -367,6 +368,11 @@ class MixtureTable:
     notes: tuple[str, ...]
     excluded: Mapping[str, str]
 
+    @cached_property
+    def different(self) -> Array:
+        """The different mixtures: (mix, domain)."""
+        return np.unique(self.weights, axis=0)
+
 
 def read_mixtures(
     table: pd.DataFrame | Path | str,
@@ -410,16 +416,18 @@ def read_mixtures(
     _require_one_size(raw, rows, but={*shares, *losses})
     mixes, notes = _adding_up(raw, mixes, rows)
     domains, metrics = _without_affix(shares), _without_affix(losses)
-    _require_tried(raw, domains, mixes)
+    domains, mixes, unused = _tried(raw, domains, mixes)
+    ignored = [name for name in raw.column_names() if name not in {*shares, *losses}]
+    notes += (f"neither weights nor losses: {joined(ignored)}",) if ignored else ()
     by_domain, by_loss = np.argsort(domains), np.argsort(metrics)
     return MixtureTable(
         domains=tuple(domains[place] for place in by_domain),
         names=tuple(metrics[place] for place in by_loss),
         weights=mixes[:, by_domain],
         losses=values[:, by_loss],
-        columns=dict(zip((*domains, *metrics), (*shares, *losses), strict=True)),
+        columns=dict(zip((*_without_affix(shares), *metrics), (*shares, *losses), strict=True)),
         source=printable(raw.name),
-        notes=notes,
+        notes=(*notes, *unused),
         excluded={names[row]: why for row, why in sorted(left_out.items())},
     )
 
@@ -557,13 +565,20 @@ def _adding_up(raw: RawTable, mixes: Array, rows: Sequence[int]) -> tuple[Array,
     return np.asarray(shares / sums[:, None]), notes
 
 
-def _require_tried(raw: RawTable, domains: Sequence[str], mixes: Array) -> None:
-    if constant := [domain for domain, column in zip(domains, mixes.T, strict=True) if np.ptp(column) < 1e-9]:
+def _tried(raw: RawTable, domains: Sequence[str], mixes: Array) -> tuple[list[str], Array, tuple[str, ...]]:
+    """Return the domains that some row has, their weights, and a note on the others; `RunTableError` for constant weights."""
+    is_used = mixes.max(0) > 0
+    if constant := [
+        name for name, column, used in zip(domains, mixes.T, is_used, strict=True) if used and np.ptp(column) < 1e-9
+    ]:
         raise RunTableError(
             f"{raw.name}: the weight of {joined(constant)} is the same in all {len(mixes)} rows.",
             why="No law tells what such a weight does.",
-            fix="Delete the column if it holds zeros; else vary the weight.",
+            fix="Vary the weight.",
         )
+    unused = [name for name, used in zip(domains, is_used, strict=True) if not used]
+    notes = (f"left out, because no row has any: {joined(unused)}",) if unused else ()
+    return [name for name, used in zip(domains, is_used, strict=True) if used], mixes[:, is_used], notes
 
 
 def _without_affix(names: Sequence[str]) -> list[str]:

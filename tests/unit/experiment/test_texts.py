@@ -1,6 +1,7 @@
 """A new experiment, and the texts of its issue and pull request."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import marin_scaling as ms
 from marin_scaling.errors import DocumentError, StorageError, UsageError
 from marin_scaling.experiment.checks import all_findings, own_records
 from marin_scaling.experiment.experiment import Outcome, read_experiment
-from marin_scaling.experiment.texts import open_issue, summary, write_texts
+from marin_scaling.experiment.texts import open_issue, summary, write_pull_request
 from marin_scaling.run.store import read_runs
 
 ROOT = Path(__file__).parents[3]
@@ -38,15 +39,34 @@ def test_a_new_experiment_is_valid_before_its_ladder_is_trained(place: Path) -> 
 
 
 def test_the_texts_have_the_results_of_recorded_runs(place: Path) -> None:
-    """Their number, budgets and lowest loss."""
+    """Their number, budgets and lowest loss; the proposal stays as it was."""
     folder = ms.new_experiment("deeper", ladders=["ladders/quickstart.yaml"], **SAID)
     shutil.copytree(ROOT / "runs" / "quickstart", place / "runs" / "quickstart")
-    text = write_texts(folder)[folder / "pull-request.md"]
+    issue = (folder / "issue.md").read_text()
+    text = write_pull_request(folder).read_text()
+    assert (folder / "issue.md").read_text() == issue
     runs = read_runs(place / "runs" / "quickstart")
     assert f"{len(runs)} runs of 3e10 to 2.5e12 FLOPs" in text
     lowest = min(run.record.loss for run in runs if run.record.loss is not None)
     assert f"{lowest:.2f}" in text
-    assert (folder / "pull-request.md").read_text() == text
+
+
+def test_ladders_on_two_texts_are_judged_as_texts(place: Path) -> None:
+    """If they have three seeds and two budgets, no forecast is proposed; ladders of other rungs are compared as recipes."""
+    text = (place / "ladders" / "quickstart.yaml").read_text().partition("rungs:")[0]
+    for name, budget in (("one", 2e10), ("two", 2e10), ("other", 3e10)):
+        head = re.sub(r"name: .*", f"name: {name}", text)
+        rungs = (
+            f"rungs: [{{budget_flops: 1e10}}, {{budget_flops: {budget}}}]\nseeds: [0, 1, 2]\ntarget: {{budget_flops: 1e11}}\n"
+        )
+        (place / "ladders" / f"{name}.yaml").write_text(head + rungs)
+    issues = [
+        (ms.new_experiment(other, ladders=["ladders/one.yaml", f"ladders/{other}.yaml"], **SAID) / "issue.md").read_text()
+        for other in ("two", "other")
+    ]
+    assert "marin-scale data compare runs/one runs/two" in issues[0]
+    assert "marin-scale speedup runs/one runs/other" in issues[1]
+    assert all("marin-scale preregister" not in issue for issue in issues)
 
 
 def test_the_summary_has_the_verdict_on_the_forecast() -> None:

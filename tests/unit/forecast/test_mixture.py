@@ -311,12 +311,11 @@ def test_all_bad_cells_are_listed():
         lambda frame: frame.drop(columns="loss"),
         lambda frame: frame.assign(bpb=1.0),
         lambda frame: frame.drop(columns="weight_web"),
-        lambda frame: frame.assign(weight_paper=0.0),
         lambda frame: frame.assign(params=[1e6] * 6 + [1e9] * 6),
     ],
 )
 def test_tables_that_are_unclear_are_refused(change):
-    """No loss, two units of loss, a missing weight, an untried domain, and two sizes."""
+    """No loss, two units of loss, a missing weight, and two sizes."""
     weights = mixtures(12)
     with pytest.raises(RunTableError):
         read_mixtures(change(table(weights, loss=bowl(weights))))
@@ -399,3 +398,24 @@ def test_the_text_fits_eighty_columns_and_the_document_is_json(fitted):
     document = json.loads(json.dumps(fitted.document(best), allow_nan=False))
     assert sum(row["weight"] for row in document["best"]["domains"]) == pytest.approx(1)
     assert fitted.predict(best.weights)["median"].tolist() == pytest.approx(best.losses["best"].tolist())
+
+
+def test_runs_of_one_mix_with_several_seeds_are_one_mixture():
+    """In what is printed, and in the distances between tried mixtures."""
+    weights = np.repeat(mixtures(16), 2, axis=0)
+    noise = np.random.default_rng(1).normal(0, 0.01, 32)
+    found = mix(table(weights, loss=weights @ [3.0, 2.0, 4.0] + noise))
+    assert "32 runs of 16 mixtures" in str(found)
+    assert found.best().usual_distance > 0
+
+
+def test_a_domain_that_no_row_has_is_left_out_and_named():
+    """It has no weight in the best mix; a loss or domain may be given by its column."""
+    weights = mixtures(30)
+    frame = table(weights, loss_a=weights @ [3.0, 2.0, 4.0], loss_b=weights[:, 0] + 2)
+    frame[f"{frame.columns[0].rpartition('_')[0]}_wiki".lstrip("_")] = 0.0
+    found = mix(frame, weights=[*frame.columns[:3], frame.columns[-1]])
+    assert found.table.domains == DOMAINS
+    assert any("wiki" in note for note in found.table.notes)
+    by_column = found.best("loss_a", limits={frame.columns[0]: 1e9}, tokens=1e10)
+    assert by_column.objective == {"a": 1.0}
