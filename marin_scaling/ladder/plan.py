@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 from marin_scaling.errors import Finding, LadderFileError, RecipeError, Severity, warning
 from marin_scaling.ladder.config import ONE_AXIS, Compute, LadderFile, PerRun, RungsAtBudget
 from marin_scaling.ladder.fit_check import (
+    RecordedRun,
+    RunTime,
+    Speed,
     Uneven,
     check_fit,
     mesh_product,
+    speed_of,
     training_memory_bytes,
     uneven_sizes,
 )
-from marin_scaling.ladder.speed import RecordedRun, RunTime, Speed, speed_of
 from marin_scaling.laws import FARTHEST_CHECKED
 from marin_scaling.printable import TABLE_WIDTH, wrapped
 from marin_scaling.recipe.base import Recipe, RungKey, RungPlan, with_trunk_of

@@ -373,14 +373,20 @@ def contradicts_forecasts(run: Path, files: Mapping[str, bytes], *, forecasts: I
 
 
 def _require_same_kind(spec: Mapping[str, Any], statement: Statement, *, where: str) -> None:
-    """Refuse a run with another recipe, text or evaluation than the target."""
+    """Refuse a run with another recipe, text, mix, horizon or evaluation than the target."""
     predicate = statement.predicate
-    recipe, data = predicate["targetRun"]["recipe"], predicate["recipe"]["data"]
-    promised = {"recipe": recipe, "evaluation": predicate["metric"]["protocol"], "data": data}
+    recipe = predicate["recipe"]
+    promised = {
+        "recipe": predicate["targetRun"]["recipe"],
+        "evaluation": predicate["metric"]["protocol"],
+        "data": recipe["data"],
+        "mix": recipe.get("mix"),
+        "horizon_tokens": recipe.get("horizonTokens"),
+    }
     for key, value in promised.items():
-        if spec[key] != value:
+        if spec.get(key) != value:
             refuse(
-                f"{where}: the {key} of this run of the ladder is {spec[key]!r}, and the target's {value!r}",
+                f"{where}: the {key} of this run of the ladder is {spec.get(key)!r}, and the target's {value!r}",
                 fix="Register a target of the ladder's own recipe, data and evaluation.",
             )
 

@@ -326,16 +326,16 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     from marin_scaling.run.table import read_run_table
 
     require_law(law)
-    _require_simulated_repeats(planned.specs)
+    require_simulated_repeats(planned.specs)
     result = fit(read_run_table(planned.runs_dir), law=law)
     tested = backtest_of_fit(result)
     file = planned.ladder.file
     unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 and not file.data.corpora else None
     optimum = forecast(result, flops=file.target.budget_flops, unique_tokens=unique_tokens)
     plan = plan_target(file, compute_optimal_params=optimum.active_params)
-    _require_horizon_of(plan.trained_tokens, planned.specs)
+    require_horizon_of(plan.trained_tokens, planned.specs)
     target = target_spec(file, plan, corpus=planned.corpus)
-    _require_simulated_repeats([target])
+    require_simulated_repeats([target])
     document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
     others = (f"{found.where}: {found.message}" for found in planned.other_runs())
     doubts = (*plan.doubts, *others, *backtest_doubts(tested), *unsaid(file.promise, of="the ladder file"))
@@ -348,7 +348,7 @@ _HORIZON = 1.2
 """Largest ratio between the tokens of the target and those whose repeats its rungs simulate; repeats then differ as much."""
 
 
-def _require_horizon_of(tokens: int, specs: Sequence[RunSpec]) -> None:
+def require_horizon_of(tokens: int, specs: Sequence[RunSpec]) -> None:
     """Raise `DataError` if the rungs repeat text as a run of other length than the target does."""
     horizon = specs[0].horizon_tokens
     if horizon is None or max(tokens, horizon) <= _HORIZON * min(tokens, horizon):
@@ -365,7 +365,7 @@ def _require_horizon_of(tokens: int, specs: Sequence[RunSpec]) -> None:
         )
 
 
-def _require_simulated_repeats(specs: Sequence[RunSpec]) -> None:
+def require_simulated_repeats(specs: Sequence[RunSpec]) -> None:
     """Raise `DataError` if a run repeats a part of its mix, unless all runs simulate the repeats of the target."""
     repeating = next((spec for spec in specs if spec.mix and spec.is_repeating), None)
     if repeating is not None:

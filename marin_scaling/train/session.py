@@ -42,6 +42,7 @@ from marin_scaling.run.store import (
     work_dir,
     workplace,
 )
+from marin_scaling.run.text_needs import require_data
 from marin_scaling.units import counted, format_duration, format_flops, parse_duration
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class TrainableLadder(LoadedLadder):
         if list(plans.as_list(only)) == [TARGET]:
             specs = [plans.target_spec(self.ladder.file, expected_target(self.ladder), corpus=planned.corpus)]
             folder = folder.with_name(f"{folder.name}-{TARGET}")
-            plans.require_data(specs[0], corpus=planned.corpus)
+            require_data(specs[0], corpus=planned.corpus)
         else:
             specs = plans.chosen(planned.specs, only)
         mesh = self.ladder.file.hardware.per_run.mesh

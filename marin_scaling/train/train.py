@@ -34,9 +34,9 @@ from marin_scaling.errors import Interrupted
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.curves import LossCurve, forget_seal, has_diverged
-from marin_scaling.run.plan import require_data
 from marin_scaling.run.spec import MoeModelSpec, RunSpec
 from marin_scaling.run.store import Trunk, curve_path
+from marin_scaling.run.text_needs import require_data
 from marin_scaling.train.checkpoints import begin_at_trunk, begun_at, is_whole, keep_trunk, resume_latest, seal_once_whole
 from marin_scaling.train.environment import ALONE, ProcessGroup
 from marin_scaling.train.levanter_config import CHECKPOINT_SECONDS, SAVING_SHARE, trainer_config

@@ -11,8 +11,8 @@ from run_factory import record_of, rung_spec
 
 from marin_scaling.accelerators import ACCELERATORS
 from marin_scaling.ladder.config import LadderFile
+from marin_scaling.ladder.fit_check import RecordedRun, overlap, speed_of
 from marin_scaling.ladder.plan import Ladder, Rung, ladder_document, ladder_table, plan_ladder, time_left
-from marin_scaling.ladder.speed import RecordedRun, overlap, speed_of
 from marin_scaling.run.plan import load_ladder
 from marin_scaling.run.store import History, add_run
 
