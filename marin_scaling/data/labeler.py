@@ -221,12 +221,11 @@ class _Answers:
         if not (self.ended or self.faults or missing):
             return
         more = [f"and {len(self.faults) - FAULTS_NAMED} more"] if len(self.faults) > FAULTS_NAMED else []
-        kept = (
-            f" {path} keeps {counted(len(self.scores), 'answer')}: the same command and script are asked for the other "
-            f"{missing}, a changed one for all {total}."
-            if self.scores
-            else ""
-        )
+        kept = f" {path} keeps {counted(len(self.scores), 'answer')}" if self.scores else ""
+        if missing:
+            kept += f": the same command and script are asked for the other {missing}, a changed one for all {total}."
+        else:
+            kept += ", all that are needed: rerun the same command."
         raise DataError(
             (
                 f"The labeler answered {len(self.scores)} of {total} documents{self.ended}.",
@@ -235,7 +234,7 @@ class _Answers:
                 *(f"stderr: {quoted(line, 500)}" for line in self.stderr if self.ended or not self.scores),
             ),
             why='Each line with "id", "prompt" and "text" is answered by one line {"id": ..., "score": ...}.',
-            fix=f"Fix the labeler.{kept}",
+            fix=f"Fix the labeler.{kept if self.scores else ''}",
         )
 
 

@@ -88,7 +88,8 @@ def write_rows(data: Data, tokenizer: Tokenizer, folder: Path, *, on_row: Callab
     for name, texts in (data.validation or data.corpora or {HELD_OUT_PART: data.texts[TRAIN]}).items():
         on_row(name)
         documents = token_documents(texts, tokenizer, text_key=data.text_key, wanted=_within(share) if share else None)
-        row = _write_row(_remembered(documents, held_out, tokenizer, name), texts, tokenizer, row_path(folder, name))
+        remembered = _remembered(documents, held_out, tokenizer, name)
+        row = _write_row(remembered, texts, tokenizer, row_path(folder, name), share=share)
         _require_other_text(name, row, than=facts)
         facts[name] = row
     parts = dict[str, RowFacts]()
@@ -160,8 +161,10 @@ class _Row:
         self.text_bytes += int(self.tokenizer.token_bytes[ended].sum(dtype=np.int64))
 
 
-def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Tokenizer, path: Path) -> RowFacts:
-    """Write documents as a row, behind those that the file has already."""
+def _write_row(
+    documents: Iterable[TokenDocument], texts: Texts, tokenizer: Tokenizer, path: Path, *, share: float = 0.0
+) -> RowFacts:
+    """Write documents as a row, behind those that the file has already; `share` is that of the held-out ones among all."""
     separator = tokenizer.separator if texts.cache is None else None  # a cache includes separators
     with open(path, "ab") as stream:
         row = _Row(stream, separator, tokenizer)
@@ -170,9 +173,9 @@ def _write_row(documents: Iterable[TokenDocument], texts: Texts, tokenizer: Toke
         stream.flush()
         os.fsync(stream.fileno())
     if not row.text_bytes:
-        held_out = ", or none of it is held out" if path.stem != TRAIN else ""
+        few = f"{texts.location} has no documents, or none of these is among the {share:.1%} that are held out."
         raise DataError(
-            f"{texts.location} holds no text{held_out}.",
+            few if share else f"{texts.location} holds no text.",
             fix="Fix data in the ladder file; of few documents hold out more (data.held_out: 0.1), or name data.validation.",
         )
     return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())

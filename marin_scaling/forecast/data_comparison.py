@@ -40,6 +40,8 @@ LEAST_SEEDS = 3
 LEVEL = 0.05
 """Chance of a false verdict, one-sided; Holm's correction holds it for all texts together."""
 
+_OPEN = "loss"
+"""Name of a metric that leaves its unit open."""
 _NAMED = 4
 _LETTERS, _NAME_WIDTH, _COLUMNS = "abcdefghijklmnopqrstuvwxyz", 17, 4
 
@@ -57,6 +59,7 @@ class DataStatus(Enum):
     """Status of a comparison, the worst first; the value is the sentence for the reader."""
 
     CONTROL_WINS = "Do not use: a control is better than the base, so a lower loss is no sign of a better choice of text."
+    ONE_METRIC_OPEN = "Use with care: some tables name their metric and others do not, so the units may differ."
     TURNS = "Use with care: a difference turns with size, and the largest rung has the other sign than the mean."
     REPEATS = "Use with care: some runs repeat their text, more often on one side of a pair."
     UNDECIDED = "Use with care: a text is undecided; more seeds narrow its interval."
@@ -120,8 +123,10 @@ class DataComparison:
         """The worst of what was found."""
         is_better = [each.is_control and each.verdict is DataVerdict.BETTER for each in self.texts]
         own = [each for each in self.texts if not each.is_control]
+        metrics = {table.metric for table in (self.base, *self.tables)}
         applies = {
             DataStatus.CONTROL_WINS: any(is_better),
+            DataStatus.ONE_METRIC_OPEN: _OPEN in metrics and len(metrics) > 1,
             DataStatus.TURNS: any(each.turns for each in self.texts),
             DataStatus.REPEATS: any(each.repeats for each in self.texts),
             DataStatus.UNDECIDED: any(each.verdict_after_holm is DataVerdict.UNDECIDED for each in own),

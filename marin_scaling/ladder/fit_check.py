@@ -1,4 +1,4 @@
-"""What planned runs take: memory on an accelerator, what makes a run fit, and time and cost, if recorded from real runs."""
+"""Memory, time and cost of planned runs: what fits on an accelerator, and speeds from recorded runs if there are any."""
 
 from __future__ import annotations
 

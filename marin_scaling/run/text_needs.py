@@ -1,4 +1,4 @@
-"""How much text planned runs need: what there is of it, how often they see it, the parts of a mix, and what is wrong."""
+"""Text that planned runs need: how much there is, how often they see it, the parts of a mix, and warnings."""
 
 from __future__ import annotations
 

@@ -190,3 +190,11 @@ def test_the_command_prints_verdicts_within_80_columns(tmp_path):
     assert [each["control"] for each in found["texts"]] == [False, True]
     assert found["texts"][0]["verdict_after_holm"] == "better"
     assert_refused(marin_scale("data", "compare", "web.csv", "none.csv", cwd=tmp_path), "none.csv")
+
+
+def test_a_table_that_names_its_metric_and_one_that_does_not_are_no_sure_pair():
+    """Nats and bits differ by 1.44, which no verdict survives."""
+    base = runs()
+    other = base.assign(loss=base["loss"] * 0.97).rename(columns={"loss": "bits_per_byte"})
+    assert ms.compare_data(base, other).status is DataStatus.ONE_METRIC_OPEN
+    assert ms.compare_data(base, other.rename(columns={"bits_per_byte": "loss"})).status is DataStatus.USABLE
