@@ -32,6 +32,7 @@ _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document 
 
 WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
 """Bounds beyond which a forecast is not usable: the ends of N*'s interval, what another size gains, and the extrapolation."""
+_NOTED_GAIN = 0.005  # ten times the noise of a run's seed
 
 _FARTHEST_RATIO = 10.0
 """Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
@@ -393,6 +394,7 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
         for forecast in forecasts
         for each in (
             *_implausible(forecast),
+            _better_size(forecast),
             _far_optimum(result, forecast),
             _laws_disagree(forecast),
             _other_sparsity(result, forecast),
@@ -422,6 +424,13 @@ def _implausible(forecast: Forecast) -> list[str]:
             f"{format_number(FARTHEST_USED)}x"
         )
     return found
+
+
+def _better_size(forecast: Forecast) -> str:
+    """Return the warning that the law prefers half or twice N*, by less than is implausible, or ""."""
+    cost, name = min(zip(forecast.mis_sizing or (0.0, 0.0), ("half", "twice"), strict=True))
+    told = f"by the law {name} N* would lose {-cost:.1%} less; N*, read off the runs' best sizes, is uncertain"
+    return f"forecast at {format_flops(forecast.flops)} FLOPs: {told}" if -LARGEST_GAIN <= cost < -_NOTED_GAIN else ""
 
 
 def _far_optimum(result: FitResult, forecast: Forecast) -> str:
