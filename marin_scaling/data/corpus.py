@@ -256,7 +256,7 @@ def mixed_window_starts(
     >>> halves = {"a": PartWindows(first_token=0, windows=9, read=9), "b": PartWindows(first_token=90, windows=2, read=2)}
     >>> starts = mixed_window_starts(halves, [(8, {"a": 0.75, "b": 0.25})], seq_len=10, seed=0)
     >>> (starts >= 90).tolist()
-    [False, True, False, False, False, True, False, False]
+    [False, False, True, False, False, False, True, False]
     """
     turns = [_turns([weights.get(name, 0.0) for name in parts], windows) for windows, weights in phases]
     part_of = np.concatenate(turns)

@@ -94,7 +94,7 @@ def test_what_has_no_page_is_named_without_a_link(own: dict[str, str]) -> None:
 def test_one_that_names_what_is_not_there_has_a_page_that_says_so(tmp_path: Path) -> None:
     """And breaks no other."""
     made = pages(tmp_path, {"name": "a", "ladders": ["gone"], "preregistration": "2026-01-01-gone"}, {"name": "b"})
-    assert "gone is not a folder of runs/" in made["a.md"]
+    assert "gone is neither a folder of runs/" in made["a.md"]
     assert "| error | ladders |" in made["index.md"]
     assert "b.md" in made
 

@@ -10,7 +10,7 @@ from own_registrations import answering_run, registered
 
 from marin_scaling.preregistration.registry import read_registration
 from marin_scaling.publish.export import CardSource, CarriedTokenizer, model_card, read_forecast
-from marin_scaling.run.spec import HeldOutSpec, TokenizerSpec
+from marin_scaling.run.spec import NamedTokens, TokenizerSpec
 from marin_scaling.run.store import StoredRun, read_runs
 
 ROOT = Path(__file__).parents[3]
@@ -67,7 +67,7 @@ def test_what_is_in_the_repository_is_linked_where_that_has_a_page(folder: Path,
 def test_of_named_sets_it_says_how_many_windows_each_had(target: StoredRun) -> None:
     """A set with fewer than were wanted is evaluated whole, and the card does not claim more."""
     sets = {
-        name: HeldOutSpec(tokens=tokens, bytes=4 * tokens, digest="d" * 64)
+        name: NamedTokens(tokens=tokens, bytes=4 * tokens, digest="d" * 64)
         for name, tokens in (("one", 58_706), ("two", 10**6))
     }
     data = target.spec.data.model_copy(update={"held_out": sets})

@@ -8,7 +8,7 @@ import pytest
 from command_line import marin_scale
 from registration_factory import run_spec, store_run
 
-from marin_scaling.run.spec import DataSpec, EvaluationSpec, HeldOutSpec
+from marin_scaling.run.spec import DataSpec, EvaluationSpec, NamedTokens
 from marin_scaling.run.store import Hardware
 from marin_scaling.speedrun.track import Track, read_tracks
 
@@ -35,7 +35,7 @@ def run_for(track: Track, *, seed: int, loss: float, place: Path) -> str:
     protocol = "disjoint-windows-first-byte-given"
     if track.evaluation_name:
         names = (track.evaluation_name.rpartition("/")[2], "wiki")
-        data["held_out"] = {name: HeldOutSpec(tokens=6400, bytes=50, digest=f"{at}" * 64) for at, name in enumerate(names)}
+        data["held_out"] = {name: NamedTokens(tokens=6400, bytes=50, digest=f"{at}" * 64) for at, name in enumerate(names)}
         changes["losses"] = {names[0]: loss, names[1]: loss + 1}
         protocol = "disjoint-windows-first-token-given-mean-of-sets"
     update = {
