@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from marin_scaling.canonical_json import load_strict
+from marin_scaling.data.filter import REPORT_NAME
 from marin_scaling.errors import DocumentError, UsageError
 from marin_scaling.experiment.checks import OwnRecords, figures, own_records
 from marin_scaling.experiment.experiment import (
@@ -22,8 +23,9 @@ from marin_scaling.experiment.experiment import (
     read_experiment,
 )
 from marin_scaling.files import publish_folder, read_bytes, replace_file
+from marin_scaling.forecast.data_comparison import LEAST_SEEDS
 from marin_scaling.ladder.config import Data
-from marin_scaling.ladder.plan import Ladder, ladder_table
+from marin_scaling.ladder.plan import LAW_BUDGETS, Ladder, ladder_table
 from marin_scaling.markdown import Markdown, cell, escape, preformatted, prose, table
 from marin_scaling.printable import joined
 from marin_scaling.run.plan import load_ladder
@@ -71,7 +73,7 @@ def new_experiment(
 
 def _filter_steps(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield a step for each corpus that a filter wrote, with its digest."""
-    path = folder / "filter.json"
+    path = folder / REPORT_NAME
     if not is_present(path):
         raise DocumentError(f"{path} does not exist.", fix="Give the folder that data filter wrote: --out FOLDER")
     found = load_strict(read_bytes(path), name=str(path))
@@ -186,20 +188,16 @@ def _described(data: Data) -> str:
     return f"{data.source} ({', then '.join(mixes)})" if mixes else data.source
 
 
-_BUDGETS, _SEEDS = 4, 3
-"""Budgets that a forecast needs, and seeds that a comparison of texts does."""
-
-
 def _judged(ladders: Sequence[Ladder]) -> Iterator[str]:
     """Yield the commands that judge the experiment: of a forecast, and of a comparison of recipes or texts."""
     files = [ladder.file for ladder in ladders]
     for file in files:
-        if len({rung.budget_flops for rung in file.rungs}) >= _BUDGETS:
+        if len({rung.budget_flops for rung in file.rungs}) >= LAW_BUDGETS:
             command = f"`marin-scale preregister ladders/{file.name}.yaml`"
             yield f"* Before the target is trained, its loss is forecast and signed: {command}"
     if len(files) > 1:
         are_texts = all(file.recipe == files[0].recipe and file.rungs == files[0].rungs for file in files)
-        command = "data compare" if are_texts and min(len(file.seeds) for file in files) >= _SEEDS else "speedup"
+        command = "data compare" if are_texts and min(len(file.seeds) for file in files) >= LEAST_SEEDS else "speedup"
         yield f"* The ladders are compared: `marin-scale {command} {' '.join(f'runs/{file.name}' for file in files)}`"
     if not files:
         yield "Write here which measurement would show that the hypothesis is wrong."

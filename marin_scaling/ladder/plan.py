@@ -243,7 +243,7 @@ def _ratio(a: float, b: float) -> float:
     return max(a / b, b / a)
 
 
-_LAW_BUDGETS = 4  # one more than a frontier's parameters, to estimate the noise
+LAW_BUDGETS = 4  # one more than a frontier's parameters, to estimate the noise
 _BOWL_WIDTHS = 3  # a parabola has three unknowns
 _NAMED = 3  # rungs that a warning lists
 
@@ -351,9 +351,9 @@ def _too_few(widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
         if len(found) < _BOWL_WIDTHS:
             message = f"only {counted(len(found), 'width')}; locating the best size takes at least {_BOWL_WIDTHS}"
             yield warning("few-widths", f"{format_flops(budget)} FLOPs", message)
-    if len(widths) < _LAW_BUDGETS:
+    if len(widths) < LAW_BUDGETS:
         few = counted(len(widths), "budget")
-        yield warning("few-budgets", "rungs", f"only {few}; a forecast interval needs at least {_LAW_BUDGETS} budgets")
+        yield warning("few-budgets", "rungs", f"only {few}; a forecast interval needs at least {LAW_BUDGETS} budgets")
 
 
 def _too_far(ladder: Ladder) -> Iterator[Finding]:
