@@ -37,6 +37,7 @@ _HOME = {
     "import_registry": "preregistration.imported",
     "compare_forecasts": "preregistration.track_record",
     "new_experiment": "experiment.texts",
+    "write_pull_request": "experiment.texts",
     "validate_experiments": "publish.experiment_pages",
 }
 __all__ = [*_HOME, "__version__"]

@@ -68,7 +68,7 @@ def _require_parts(spec: RunSpec, *, epochs: int | None) -> None:
         run = f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim}"
         raise DataError(
             (f"{run} has too little text:", *short),
-            why=f"It is allowed {_times(epochs or 1)}.",
+            why=f"Each part may be read {_times(epochs or 1)}.",
             fix="Lower the weight of the part, add text to it, or allow repeats: data.epochs, and data.horizon for a forecast.",
         )
 
