@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from marin_scaling.accelerators import Machine
     from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.errors import Finding
+    from marin_scaling.recipe.base import RungPlan
+    from marin_scaling.run.plan import OwnPlan
     from marin_scaling.speedrun.checks import Validated
     from marin_scaling.speedrun.entry import Entry
     from marin_scaling.speedrun.submission import Submission
@@ -30,12 +32,17 @@ speedrun_app = typer.Typer(
 )
 
 _FILES = typer.Argument(metavar="FILE...", help="Marin's speedrun_results.json in any format, or its board's runs.json.")
-_RUNS = typer.Argument(metavar="RUN...", help="First digits of a run's digest, its folder, or a preregistration.")
+_RUNS = typer.Argument(
+    metavar="RUN...",
+    help="First digits of a run's digest, its folder, or a preregistration. For runs of Levanter elsewhere: their log files "
+    "or folders, or wandb:ENTITY/PROJECT.",
+)
 _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Folder of submissions.")
 _BASE = typer.Option(
     None, "--base", metavar="BRANCH", help="Branch whose submissions count as the originals of copies; default: main."
 )
 _PEAK = typer.Option(None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip without a table entry.")
+_CONFIG = typer.Option(None, "--config", metavar="FILE", help="Levanter's configuration file, for settings that the logs lack.")
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder of submissions.")
 
 
@@ -137,13 +144,15 @@ def submit(
     trials: int | None = typer.Option(
         None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings, including these."
     ),
+    data: str | None = typer.Option(None, "--data", metavar="NAME", help="Training text of logs that do not name one."),
+    config: Path | None = _CONFIG,
     peak: float | None = _PEAK,
     to: Path = _TO,
 ) -> None:
     """Make a submission from your runs, one per seed.
 
-    All figures come from the runs' records; missing ones stay absent, with the reason. The submission is validated before it
-    is written. Exit status 1 if it is refused.
+    All figures come from the runs' records or logs; missing ones stay absent, with the reason. The submission is validated
+    before it is written. Exit status 1 if it is refused.
 
     Example: marin-scale speedrun submit 22890dfc --name ada/wide --track cpu-bytes --author Ada --trials 4
     """
@@ -152,29 +161,31 @@ def submit(
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.tracked_run import named_spec
     from marin_scaling.run.store import RUNS_DIR, read_run, run_folder
+    from marin_scaling.speedrun.from_logs import is_log, submission_from_logs
     from marin_scaling.speedrun.from_runs import submission_from_runs
     from marin_scaling.speedrun.submission import Author
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.strict_model import fault_text
 
-    rules = read_tracks(tracks_folder(to)).get(track)
-    stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
+    rules, sources = read_tracks(tracks_folder(to)).get(track), list[Path]()
+    stated: dict[str, Any] = {"name": name, "track": track, "description": description, "trials": trials}
+    if not all(map(is_log, runs)) and (data is not None or config is not None):
+        raise UsageError("--data and --config are for logs.", why="Records name their data.", fix="Leave the options out.")
     try:
-        made = submission_from_runs(
-            stored,
-            name=name,
-            track=track,
-            author=Author(name=author),
-            description=description,
-            trials=trials,
-            held_out=rules.evaluation_name if rules else None,
-            peak_flops_per_second=peak,
-        )
+        if all(map(is_log, runs)):
+            where: dict[str, Any] = {"rules": rules, "data": data, "config": config, "peak_flops_per_second": peak}
+            made = submission_from_logs(runs, **stated, author=Author(name=author), **where)
+        else:
+            stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
+            sources, held_out = [run.folder for run in stored], rules.evaluation_name if rules else None
+            made = submission_from_runs(
+                stored, **stated, author=Author(name=author), held_out=held_out, peak_flops_per_second=peak
+            )
     except ValidationError as error:
         raise UsageError(
             f"{fault_text(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
         ) from error
-    _write_judged(made, to=to, sources=[run.folder for run in stored])
+    _write_judged(made, to=to, sources=sources)
 
 
 def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path]) -> None:
@@ -215,6 +226,26 @@ _ENTRY = typer.Argument(metavar="ENTRY.yaml", help="Entry to train and submit.")
 _WHERE = typer.Option("local", "--on", metavar="PLACE", help="Where to train: local, ray, or ray:ADDRESS.")
 
 
+@speedrun_app.command("new")
+def new(
+    name: str = typer.Argument(metavar="NAME", help="Name on the board, as in ada/gated."),
+    track: str = typer.Option(..., "--track", metavar="NAME", help="Track, a file in speedruns/tracks/."),
+    author: str = typer.Option(..., "--author", metavar="NAME", help="Author of the entry."),
+) -> None:
+    """Write an entry with a model and an optimizer of its own, to change.
+
+    The entry is a Llama with gated attention, and trains in about two minutes on two CPU cores.
+
+    Example: marin-scale speedrun new ada/gated --track cpu-5e11 --author Ada
+    """
+    from marin_scaling.speedrun.entry import write_starter
+    from marin_scaling.speedrun.track import SPEEDRUNS_DIR
+
+    path = write_starter(Path(SPEEDRUNS_DIR), name=name, track=track, author=author)
+    typer.echo(f"Entry: {path}, with its classes in {path.parent / 'model.py'}")
+    typer.echo(f"Next: marin-scale speedrun info {shlex.quote(str(path))}")
+
+
 @speedrun_app.command("info")
 def info(
     entry_path: Path = _ENTRY,
@@ -242,7 +273,7 @@ def info(
     entry, tracks = read_entry(entry_path), tracks_folder(entry_path)
     found = run_info(
         entry,
-        entry_plan(entry),
+        entry_plan(entry, path=entry_path),
         machine=_machine(hardware, count, peak=peak) if hardware else None,
         tracks=read_tracks(tracks),
         price_per_chip_hour=price,
@@ -265,14 +296,14 @@ def run(
     Example: marin-scale speedrun run speedruns/entries/dense-20.yaml
     """
     from marin_scaling.run.store import RUNS_DIR, workplace
-    from marin_scaling.speedrun.entry import name_findings, read_entry, recipe_files
+    from marin_scaling.speedrun.entry import entry_files, name_findings, read_entry
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
 
     tracks, entry = read_tracks(tracks_folder(to)), read_entry(entry_path)
     _require_none(list(name_findings(entry, folder=to)))
     made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where, tracks=tracks)
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
-    _write_judged(made, to=to, sources=[RUNS_DIR / entry.runs_folder, entry_path, *recipe_files(entry, root=Path())])
+    _write_judged(made, to=to, sources=[RUNS_DIR / entry.runs_folder, entry_path, *entry_files(entry, entry_path, root=Path())])
 
 
 @speedrun_app.command("confirm")
@@ -280,6 +311,9 @@ def confirm(
     place: Path = _PLACE,
     base: str | None = _BASE,
     retrain_all: bool = typer.Option(False, "--all", help="Also retrain the submissions that do not differ from the base."),
+    runs_code: bool = typer.Option(
+        False, "--run-code", help="Also retrain entries with Python code of their own, which you read."
+    ),
     where: str = _WHERE,
 ) -> None:
     """Retrain submissions from their entries and compare each seed.
@@ -287,13 +321,15 @@ def confirm(
     PLACE is a submission, or a folder. In a folder, the submissions of tracks with retrained_by_ci: true are retrained if
     their file, entry, recipe file or track differs from the base branch. A submission is confirmed if every seed is within
     the track's retraining_tolerance of its retrained loss, and the mean within the tolerance over the root of the number of
-    seeds. The new runs are not kept. Exit status 1 if a submission is not confirmed.
+    seeds. The new runs are not kept. An entry with Python code of its own needs --run-code: its code runs on this machine,
+    with your permissions. Exit status 1 if a submission is not confirmed.
 
     Example: marin-scale speedrun confirm speedruns/ada/dense-20/submission.json
     """
     import tempfile
 
     from marin_scaling.run.store import own_work_root
+    from marin_scaling.speedrun.entry import read_entry
     from marin_scaling.speedrun.from_runs import confirmation
     from marin_scaling.speedrun.submission import read_submission
     from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, read_tracks, tracks_folder
@@ -303,9 +339,14 @@ def confirm(
         claimed = _to_retrain(place, base=base, tracks=tracks, retrain_all=retrain_all)
     else:
         claimed = [read_submission(place)]
-    outcomes = []
+    outcomes, confirmed = [], True
     for each in claimed:
         entry_path = _entry_of(each)
+        if not runs_code and (code := read_entry(entry_path).code) is not None:
+            typer.echo(f"{each.name}  NOT confirmed: its entry has Python code of its own, {entry_path.parent / code}")
+            typer.echo(f"  Read the code, then: marin-scale speedrun confirm {shlex.quote(str(place))} --run-code")
+            confirmed = False
+            continue
         work_root = own_work_root()
         work_root.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=work_root, prefix="again-") as folder:
@@ -314,7 +355,7 @@ def confirm(
         track = tracks.get(each.track)
         outcomes.append(confirmation(each, again, tolerance=track.retraining_tolerance if track else RETRAINING_TOLERANCE))
         typer.echo(outcomes[-1].sentence)
-    raise typer.Exit(0 if all(outcome.confirmed for outcome in outcomes) else 1)
+    raise typer.Exit(0 if confirmed and all(outcome.confirmed for outcome in outcomes) else 1)
 
 
 def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], retrain_all: bool) -> list[Submission]:
@@ -356,26 +397,27 @@ def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, t
     from marin_scaling.data.prepare import prepare
     from marin_scaling.ladder.config import Hardware
     from marin_scaling.run.store import Workplace, own_work_root, read_run, run_folder
-    from marin_scaling.speedrun.entry import entry_specs, read_entry, submission_of
+    from marin_scaling.speedrun.entry import entry_plan, entry_specs, read_entry, submission_of
     from marin_scaling.train.session import pool_of, train_with_progress
 
     entry = read_entry(entry_path)
-    corpus = prepare(entry.data, work_root=own_work_root())
-    _require_rules_kept(entry, corpus=corpus, tracks=tracks)
-    specs = entry_specs(entry, corpus=corpus)
+    corpus, plan = prepare(entry.data, work_root=own_work_root()), entry_plan(entry, path=entry_path)
+    _require_rules_kept(entry, plan, corpus=corpus, tracks=tracks)
+    specs = entry_specs(entry, plan, corpus=corpus)
     pool = pool_of(where, Hardware(), runs=len(specs))
     place = Workplace(runs_dir=runs_dir.absolute(), work_root=work_root)
     train_with_progress(specs, corpus=corpus, label=entry.name, pool=pool, at=place)
     stored = [read_run(run_folder(runs_dir, spec)) for spec in specs]
-    return submission_of(entry, stored, path=Path(os.path.relpath(entry_path)), track=tracks.get(entry.track))
+    path, track = Path(os.path.relpath(entry_path)), tracks.get(entry.track)
+    return submission_of(entry, stored, path=path, plan=plan, track=track)
 
 
-def _require_rules_kept(entry: Entry, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
+def _require_rules_kept(entry: Entry, plan: RungPlan | OwnPlan, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
     """Exit with status 1 if an entry breaks a rule that is known before training."""
-    from marin_scaling.speedrun.entry import entry_plan, planned_claim
+    from marin_scaling.speedrun.entry import planned_claim
     from marin_scaling.speedrun.track import claim_findings
 
-    claim = planned_claim(entry, entry_plan(entry), track=tracks.get(entry.track), corpus=corpus)
+    claim = planned_claim(entry, plan, track=tracks.get(entry.track), corpus=corpus)
     _require_none(list(claim_findings(claim, tracks)))
 
 

@@ -126,7 +126,7 @@ def _front_matter(run: StoredRun) -> str:
 
 
 def _run_rows(run: StoredRun) -> dict[str, str]:
-    spec, record, model = run.spec, run.record, run.spec.model
+    spec, record, model = run.spec, run.record, run.spec.recipe_model
     return {
         "recipe": spec.recipe,
         "ladder": f"{spec.ladder}, {spec.role}",

@@ -357,6 +357,26 @@ class MoeShape(ModelShape):
         return attention + mlps + router + 2 * self._gated_norm
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnShape:
+    """Counts of a model whose class counts its own FLOPs, because formulas from sizes are not known for it.
+
+    `flops_per_token` is of training: forward and backward, with the output head.
+    """
+
+    hidden_dim: int
+    vocab_size: int
+    seq_len: int
+    params_total: int
+    params_non_embedding: int
+    flops_per_token: float
+
+    @property
+    def params_active(self) -> int:
+        """All parameters, since the class does not say which ones a token uses."""
+        return self.params_total
+
+
 FAMILIES: dict[str, type[ModelShape]] = {"qwen3": ModelShape, "grug-moe": MoeShape}
 
 
@@ -372,6 +392,7 @@ def shape_of(model: Mapping[str, Any]) -> ModelShape:
 
 WITH_LM_HEAD = "levanter-full-attention-with-lm-head"
 WITHOUT_LM_HEAD = "levanter-full-attention-without-lm-head"
+OWN_COUNT = "levanter-count-of-the-model-class"
 
 
 class CountedShape(Protocol):
@@ -414,8 +435,10 @@ class CountedShape(Protocol):
         """Number of experts that a layer's router chooses from; 0 for a dense model."""
 
 
-def flops_convention(shape: CountedShape) -> str:
+def flops_convention(shape: CountedShape | OwnShape) -> str:
     """Return the name of the FLOP convention for a model of this kind."""
+    if isinstance(shape, OwnShape):
+        return OWN_COUNT
     return WITHOUT_LM_HEAD if shape.router_outputs else WITH_LM_HEAD
 
 
@@ -438,12 +461,15 @@ def forward_flops_per_token(shape: CountedShape, *, convention: str | None = Non
     return shape.num_layers * (mlp + router + projections + attention) + lm_head
 
 
-def training_flops(shape: CountedShape, *, tokens: int, convention: str | None = None) -> float:
-    """Return FLOPs of training on `tokens` tokens: three forward passes per token.
+def training_flops(shape: CountedShape | OwnShape, *, tokens: int, convention: str | None = None) -> float:
+    """Return FLOPs of training on `tokens` tokens: three forward passes per token, or the model class's own count.
 
     >>> delphi_smallest = ModelShape(hidden_dim=512, intermediate_dim=2048, num_layers=6, num_heads=4, num_kv_heads=4,
     ...                              vocab_size=128_256, seq_len=4096)
     >>> training_flops(delphi_smallest, tokens=4_304_928_768)
     3.000006086133547e+18
     """
+    if isinstance(shape, OwnShape):
+        head = 6.0 * shape.hidden_dim * shape.vocab_size if convention == WITHOUT_LM_HEAD else 0.0
+        return (shape.flops_per_token - head) * tokens
     return 3.0 * forward_flops_per_token(shape, convention=convention) * tokens

@@ -28,8 +28,9 @@ from marin_scaling.ladder.plan import Ladder, plan_ladder
 from marin_scaling.printable import joined
 from marin_scaling.recipe.base import RungPlan, swept_plans
 from marin_scaling.recipe.find import find_recipe
-from marin_scaling.recipe.model_shape import MoeShape
+from marin_scaling.recipe.model_shape import MoeShape, OwnShape, training_flops
 from marin_scaling.run.spec import (
+    BatchStage,
     DataSpec,
     EvaluationProtocol,
     EvaluationSpec,
@@ -37,9 +38,12 @@ from marin_scaling.run.spec import (
     MoeModelSpec,
     NamedTokens,
     OptimizerSpec,
+    OwnModelSpec,
+    OwnOptimizerSpec,
     RunSpec,
     TokenizerSpec,
     read_spec,
+    windows_before,
 )
 from marin_scaling.run.store import RUNS_DIR, RunRecord, as_moment, own_work_root, read_run, run_folders
 from marin_scaling.run.text_needs import (
@@ -172,7 +176,7 @@ def target_spec(file: LadderFile, plan: RungPlan, *, corpus: TokenCorpus) -> Run
 
 def run_spec(
     file: Written,
-    plan: RungPlan,
+    plan: RungPlan | OwnPlan,
     *,
     ladder: str,
     seed: int,
@@ -199,7 +203,7 @@ def run_spec(
 
 def spec_on_data(
     file: Written,
-    plan: RungPlan,
+    plan: RungPlan | OwnPlan,
     *,
     ladder: str,
     role: Literal["rung", "target"],
@@ -218,7 +222,9 @@ def spec_on_data(
         budget_flops=plan.budget_flops,
         model=model_of(plan),
         optimizer=optimizer_of(plan),
+        code=plan.code if isinstance(plan, OwnPlan) else None,
         batch_size=plan.batch_size,
+        batch_schedule=plan.batch_schedule if isinstance(plan, OwnPlan) else (),
         train_steps=plan.train_steps,
         seed=seed,
         data_order_seed=data_order_seed,
@@ -236,22 +242,60 @@ def spec_on_data(
     )
 
 
-def model_of(plan: RungPlan) -> ModelSpec | MoeModelSpec:
+@dataclass(frozen=True, kw_only=True)
+class OwnPlan:
+    """Plan of a run whose model and optimizer are classes that Levanter knows by name, instead of a recipe's."""
+
+    model: OwnModelSpec
+    optimizer: OwnOptimizerSpec
+    code: str | None
+    batch_size: int
+    """Sequences per step; the largest of a schedule."""
+    batch_schedule: tuple[BatchStage, ...]
+    train_steps: int
+    xla_flops: float
+    """FLOPs of all steps as XLA counts them, with the optimizer."""
+    xla_gradient_flops: float
+    """FLOPs of all gradients as XLA counts them."""
+    recipe: str = "levanter"
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> OwnShape:
+        """Counts of the model."""
+        return self.model.shape()
+
+    @property
+    def trained_tokens(self) -> int:
+        """Tokens of all steps."""
+        return self.shape.seq_len * windows_before(self.train_steps, self.batch_schedule, batch_size=self.batch_size)
+
+    @property
+    def budget_flops(self) -> float:
+        """Training FLOPs as the model's class counts them."""
+        return training_flops(self.shape, tokens=self.trained_tokens)
+
+
+def model_of(plan: RungPlan | OwnPlan) -> ModelSpec | MoeModelSpec | OwnModelSpec:
     """Return the plan's model shape as in a spec."""
+    if isinstance(plan, OwnPlan):
+        return plan.model
     kind = MoeModelSpec if isinstance(plan.shape, MoeShape) else ModelSpec
     return kind(**asdict(plan.shape))
 
 
-def optimizer_of(plan: RungPlan) -> OptimizerSpec:
+def optimizer_of(plan: RungPlan | OwnPlan) -> OptimizerSpec | OwnOptimizerSpec:
     """Return the plan's optimizer, learning rates and schedule as in a spec."""
+    if isinstance(plan, OwnPlan):
+        return plan.optimizer
     return OptimizerSpec(
         name=plan.optimizer, constant_norm=plan.constant_norm, **asdict(plan.hyperparameters), **asdict(plan.schedule)
     )
 
 
-def _epochs_wanted(plan: RungPlan, corpus: TokenCorpus) -> int:
+def _epochs_wanted(plan: RungPlan | OwnPlan, corpus: TokenCorpus) -> int:
     windows = len(corpus.train) // plan.shape.seq_len
-    return max(1, math.ceil(plan.batch_size * plan.train_steps / max(1, windows)))
+    return max(1, math.ceil(plan.trained_tokens // plan.shape.seq_len / max(1, windows)))
 
 
 def data_of(corpus: TokenCorpus) -> DataSpec:

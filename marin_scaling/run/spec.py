@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from marin_scaling.canonical_json import digest_of, dump_canonical, load_strict
-from marin_scaling.errors import RecordError
+from marin_scaling.errors import RecordError, UsageError
 from marin_scaling.ladder.config import Compute, MixPhase
 from marin_scaling.recipe.base import RungKey, steps_before_decay
 from marin_scaling.recipe.model_shape import (
     WITH_LM_HEAD,
     WITHOUT_LM_HEAD,
     ModelShape,
+    OwnShape,
     flops_convention,
     shape_of,
     training_flops,
@@ -78,6 +79,33 @@ class MoeModelSpec(_Sizes):
     """Rank of the gate after each norm."""
 
 
+class OwnModelSpec(Part):
+    """A model of a class that Levanter knows by name; its own numbers are those that the class counts."""
+
+    family: Literal["levanter"] = "levanter"
+    """Kind of this section."""
+    type: str
+    """Name under which the class is registered."""
+    settings: dict[str, JsonValue]
+    """Settings of the class, by its own names."""
+    hidden_dim: int = Field(gt=0)
+    """Width of the residual stream."""
+    vocab_size: int = Field(gt=1)
+    """Size of the vocabulary; 256 for bytes."""
+    seq_len: int = Field(gt=1)
+    """Tokens of a training sequence."""
+    params_total: int = Field(gt=0)
+    """Counted parameters."""
+    params_non_embedding: int = Field(ge=0)
+    """Counted parameters of arrays without an axis for the vocabulary."""
+    flops_per_token: float = Field(gt=0)
+    """Training FLOPs per token: three times the forward FLOPs that the class counts."""
+
+    def shape(self) -> OwnShape:
+        """Return the counts."""
+        return OwnShape(**self.model_dump(exclude={"family", "type", "settings"}))
+
+
 class OptimizerSpec(Part):
     """AdamH or MuonH on matrices, Adam on embeddings and norms; warm-up, stable phase and decay as fractions of all steps."""
 
@@ -113,6 +141,35 @@ class OptimizerSpec(Part):
     def without_rates(self) -> OptimizerSpec:
         """Return the optimizer with learning rates and epsilon, which are inputs of the compiled program, set to 1."""
         return self.model_copy(update={"learning_rate": 1.0, "adam_learning_rate": 1.0, "epsilon": 1.0})
+
+
+class OwnOptimizerSpec(Part):
+    """An optimizer of a class that Levanter knows by name, with its own schedule."""
+
+    name: Literal["levanter"] = "levanter"
+    """Kind of this section."""
+    type: str
+    """Name under which the class is registered."""
+    settings: dict[str, JsonValue]
+    """Settings of the class, by its own names."""
+    learning_rate: float = Field(ge=0)
+    """Peak learning rate."""
+    z_loss_weight: float = Field(ge=0)
+    """Weight of the squared log-normalizer of the output in the training loss; the metric does not include it."""
+
+    @property
+    def decay_fraction(self) -> float:
+        """0: when the rates of this schedule decay is not known here."""
+        return 0.0
+
+
+class BatchStage(Part):
+    """A batch size from a step on, by Levanter's names."""
+
+    start: int = Field(ge=0)
+    """First step with this batch size, from 0."""
+    value: int = Field(gt=0)
+    """Sequences per step."""
 
 
 class TokenizerSpec(Part):
@@ -207,12 +264,16 @@ class RunSpec(Part):
     """Name of the recipe that chose the values below."""
     budget_flops: float = Field(gt=0)
     """Planned FLOPs; the record has the actual cost, at most 1 % off."""
-    model: Annotated[ModelSpec | MoeModelSpec, Field(discriminator="family")]
+    model: Annotated[ModelSpec | MoeModelSpec | OwnModelSpec, Field(discriminator="family")]
     """Shape of the model."""
-    optimizer: OptimizerSpec
+    optimizer: Annotated[OptimizerSpec | OwnOptimizerSpec, Field(discriminator="name")]
     """Optimizer and schedule."""
+    code: str | None = Field(default=None, exclude_if=lambda code: code is None)
+    """Python source that registers the classes of model and optimizer. Left out for Levanter's own."""
     batch_size: int = Field(gt=0)
-    """Sequences per step."""
+    """Sequences per step; the largest of a schedule."""
+    batch_schedule: tuple[BatchStage, ...] = Field(default=(), exclude_if=lambda stages: not stages)
+    """Batch sizes from some steps on, the first from step 0. Left out if all steps have the same."""
     train_steps: int = Field(gt=0)
     """Number of optimizer steps."""
     seed: int = Field(ge=0)
@@ -237,9 +298,40 @@ class RunSpec(Part):
     """Digest of the preregistration that this run answers; None for a rung."""
 
     @property
+    def recipe_model(self) -> ModelSpec | MoeModelSpec:
+        """Model of a recipe's run; `UsageError` for a class by its name."""
+        if isinstance(self.model, OwnModelSpec):
+            raise UsageError(
+                f"The model of {self.directory_name} is {self.model.type!r}, a class by Levanter's name.",
+                why="Only the models of recipes are written for other tools.",
+                fix="Use Levanter's own converter for that class, or choose a run of a recipe.",
+            )
+        return self.model
+
+    @property
+    def recipe_optimizer(self) -> OptimizerSpec:
+        """Optimizer of a recipe's run; `UsageError` for a class by its name."""
+        if isinstance(self.optimizer, OwnOptimizerSpec):
+            raise UsageError(
+                f"The optimizer of {self.directory_name} is {self.optimizer.type!r}, a class by Levanter's name.",
+                why="It has a schedule of its own.",
+                fix="Choose a run of a recipe.",
+            )
+        return self.optimizer
+
+    @property
     def trained_tokens(self) -> int:
-        """Batch size times sequence length times steps."""
-        return self.batch_size * self.model.seq_len * self.train_steps
+        """Windows of all steps times sequence length."""
+        return self.windows * self.model.seq_len
+
+    @property
+    def windows(self) -> int:
+        """Training windows of all steps."""
+        return self.windows_before(self.train_steps)
+
+    def windows_before(self, step: int) -> int:
+        """Return the number of windows of the steps before this one."""
+        return windows_before(step, self.batch_schedule, batch_size=self.batch_size)
 
     @property
     def rung_name(self) -> str:
@@ -269,7 +361,7 @@ class RunSpec(Part):
     @property
     def exposures(self) -> tuple[Exposure, ...]:
         """Parts of a mix as the run reads them, in their order; empty for a single text."""
-        windows, found = self.batch_size * self.train_steps, []
+        windows, found = self.windows, []
         for name, part in self.data.parts.items():
             available = part.tokens // self.model.seq_len
             read = available
@@ -283,7 +375,7 @@ class RunSpec(Part):
     @property
     def _phases(self) -> list[tuple[int, MixPhase]]:
         """The phases of the mix with their numbers of windows, which add up to those of the run."""
-        windows = self.batch_size * self.train_steps
+        windows = self.windows
         ends = [0, *(round(phase.until * windows) for phase in self.mix)]
         return [(end - begin, phase) for (begin, end), phase in zip(pairwise(ends), self.mix, strict=True)]
 
@@ -343,6 +435,9 @@ class RunSpec(Part):
     @property
     def program_digest(self) -> str:
         """Digest of the compiled program; runs with the same digest share it on the same devices."""
+        if isinstance(self.optimizer, OwnOptimizerSpec):  # its schedule is part of the program
+            own = self.model_dump(mode="json", include={"model", "optimizer", "code", "batch_size", "train_steps", "compute"})
+            return digest_of(own)
         parts = self.model_copy(update={"optimizer": self.optimizer.without_rates}).model_dump(mode="json")
         return digest_of({key: parts.get(key) for key in ("model", "optimizer", "batch_size", "compute")})
 
@@ -356,7 +451,7 @@ class RunSpec(Part):
         """Digest of all that determines the steps before the decay, except their number."""
         parts = self.model_dump(mode="json", exclude={"budget_flops", "train_steps", "epochs", "evaluation"})
         optimizer = {key: value for key, value in parts["optimizer"].items() if not key.endswith("_fraction")}
-        warmup_steps = int(self.optimizer.warmup_fraction * self.train_steps)
+        warmup_steps = int(parts["optimizer"].get("warmup_fraction", 0.0) * self.train_steps)
         return digest_of({**parts, "optimizer": optimizer, "warmup_steps": warmup_steps})
 
     @property
@@ -372,6 +467,18 @@ class RunSpec(Part):
     def to_bytes(self) -> bytes:
         """Return the content of `spec.json`."""
         return dump_canonical(self.model_dump(mode="json"))
+
+
+def windows_before(step: int, stages: Sequence[BatchStage], *, batch_size: int) -> int:
+    """Return the number of windows in the steps before `step`; without stages, all have the same batch size.
+
+    >>> windows_before(30, [BatchStage(start=0, value=8), BatchStage(start=10, value=16)], batch_size=16)
+    400
+    """
+    if not stages:
+        return batch_size * step
+    ends = [*(stage.start for stage in stages[1:]), step]
+    return sum(stage.value * max(0, min(end, step) - stage.start) for stage, end in zip(stages, ends, strict=True))
 
 
 def differences(specs: Sequence[RunSpec]) -> dict[str, str]:

@@ -43,7 +43,7 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus, epochs: int | None = Non
     windows = spec.epochs * (len(corpus.train) // spec.model.seq_len)
     if spec.mix:
         _require_parts(spec, epochs=epochs)
-    elif spec.batch_size * spec.train_steps > windows:
+    elif spec.windows > windows:
         raise DataError(
             f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} needs "
             f"{spec.trained_tokens} tokens; the training data have {len(corpus.train)}, seen {_times(spec.epochs)}.",

@@ -13,9 +13,10 @@ from pathlib import Path
 from marin_scaling.accelerators import ACCELERATORS, accelerator, machine, variants
 from marin_scaling.errors import Finding, MarinScalingError, Severity, error, note, warning
 from marin_scaling.printable import quoted
+from marin_scaling.recipe.model_shape import OWN_COUNT
 from marin_scaling.run.store import StoredRecord, read_run
 from marin_scaling.speedrun.from_runs import differing_keys, submission_from_runs
-from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission
+from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission, compared_flops
 from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops
 
@@ -39,9 +40,10 @@ def _tokens(submission: Submission) -> Iterator[Finding]:
     training, tokens = submission.training, submission.data.trained_tokens
     if training is None or tokens is None:
         return
-    counted = training.batch_size * training.seq_len * training.steps
+    counted = training.windows * training.seq_len
     if counted != tokens:
-        product = f"{training.batch_size} sequences x {training.seq_len} tokens x {training.steps} steps"
+        batches = "scheduled" if training.batch_schedule else training.batch_size
+        product = f"{batches} sequences x {training.seq_len} tokens x {training.steps} steps"
         yield error("tokens", "data.trained_tokens", f"{tokens} tokens are stated, but {product} = {counted}")
 
 
@@ -61,17 +63,32 @@ def _model_flops(submission: Submission) -> Iterator[Finding]:
         said = f"unchecked: {format_flops(compute.model_flops)} model FLOPs cannot be recomputed without {missing}"
         yield warning("unchecked", key, said)
         return
-    if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == LEVANTER_FLOPS:
+    own_count = submission.model.shape is None
+    if own_count:
+        own = (submission.model.flops_per_token or 0.0) * (submission.data.trained_tokens or 0)
+        yield from count_findings(own=own, xla=compute.xla_gradient_flops or 0.0)
+    formula = OWN_COUNT if own_count else LEVANTER_FLOPS
+    if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == formula:
         return
     stated, common = figures_apart(compute.model_flops, counted)
     stated_and = f"{stated} model FLOPs are stated, {compute.model_flops / counted - 1:+.1%} from {common} by"
-    if compute.model_flops_formula != LEVANTER_FLOPS:
+    if compute.model_flops_formula != formula:
         said = f"{stated_and} the common formula; the stated formula is {compute.model_flops_formula}"
         yield warning("formula", key, f"{said}; the board compares the common one")
     elif _is_rounded(compute.model_flops, counted):
         yield note("rounded", key, f"{stated_and} the common formula: equal to the stated digits")
     else:
-        yield error("model-flops", key, f"{stated_and} {LEVANTER_FLOPS} from sizes and tokens")
+        by = f"{OWN_COUNT} and XLA" if own_count else f"{LEVANTER_FLOPS} from sizes and tokens"
+        yield error("model-flops", key, f"{stated_and} {by}")
+
+
+def count_findings(*, own: float, xla: float) -> Iterator[Finding]:
+    """Yield a warning if XLA counts clearly more FLOPs in the gradients than the model's class does."""
+    if compared_flops(own, xla) > own:
+        said = (
+            f"the model's class counts {format_flops(own)} FLOPs, XLA counts {format_flops(xla)}, {xla / own:.3g} times as many"
+        )
+        yield warning("own-count", "compute.model_flops", f"{said}; the board compares the larger number")
 
 
 def figures_apart(one: float, other: float) -> tuple[str, str]:
@@ -468,7 +485,7 @@ def record_findings(submission: Submission, records: Records) -> Iterator[Findin
     yield from {each.where: each for folder in folders for each in _setting_findings(submission, folder)}.values()
 
 
-_RECORDED = ("data", "model", "training", "compute.hardware")
+_RECORDED = ("data", "model", "training", "compute.hardware", "code.tree_sha256")
 _OF_THE_AUTHOR = ("compute.hardware.name", "compute.hardware.peak_flops_per_second")
 
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from marin_scaling.accelerators import Machine, accelerator
 from marin_scaling.data.corpus import TokenCorpus
-from marin_scaling.errors import DocumentError, Finding, error
+from marin_scaling.errors import DocumentError, Finding, StorageError, error
+from marin_scaling.files import new_folder, replace_file
 from marin_scaling.ladder.config import Compute, Data, Evaluation, Seeds
+from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import RECIPE_FILES, find_recipe
-from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
-from marin_scaling.run.plan import data_of, model_of, optimizer_of, run_spec
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.recipe.model_shape import OWN_COUNT, WITH_LM_HEAD, training_flops
+from marin_scaling.run.plan import OwnPlan, data_of, model_of, optimizer_of, run_spec
+from marin_scaling.run.spec import BatchStage, RunSpec
 from marin_scaling.run.store import StoredRun
-from marin_scaling.speedrun.checks import trial_findings
+from marin_scaling.speedrun.checks import count_findings, trial_findings
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
-from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission
+from marin_scaling.speedrun.own_classes import OwnClasses, own_plan
+from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission, compared_flops
 from marin_scaling.speedrun.track import Claim, Track, claim_findings
-from marin_scaling.strict_model import Part
+from marin_scaling.strict_model import IN_WORDS, NAME_PATTERN, FileName, Part
 from marin_scaling.units import format_count, format_duration, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
@@ -32,6 +37,16 @@ from marin_scaling.yaml_config import read_part
 
 RUNS_PREFIX = "speedrun-"
 """Prefix of the folders of entries' runs in the store, which are not ladders."""
+
+
+def _with_type(section: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if not isinstance(section.get("type"), str):
+        raise ValueError("type is missing; it is Levanter's name of the class, as in type: llama")
+    return section
+
+
+Class = Annotated[dict[str, JsonValue], AfterValidator(_with_type)]
+"""A section with the name of a class, `type`, and its settings."""
 
 
 class Entry(Part):
@@ -45,14 +60,24 @@ class Entry(Part):
     """Author of the entry."""
     description: Words = ""
     """Description of what is new."""
-    recipe: str
-    """Recipe that makes a run of the budget and width: a name or a recipe file."""
-    budget_flops: float = Field(gt=0)
+    recipe: str | None = None
+    """Recipe that makes a run of the budget and width: a name or a recipe file. Instead, `model` and `optimizer`."""
+    budget_flops: float | None = Field(default=None, gt=0)
     """Training FLOPs of each run by the recipe's own formula; the board's count adds the output head."""
-    hidden_dim: int = Field(gt=0)
+    hidden_dim: int | None = Field(default=None, gt=0)
     """Width; the recipe sets the other sizes."""
-    batch_size: int | None = Field(default=None, gt=0)
-    """Sequences per step; default: the recipe's."""
+    model: Class | None = None
+    """Model by Levanter's name, with the settings of its class: `{type: llama, hidden_dim: 64, ...}`."""
+    optimizer: Class | None = None
+    """Optimizer by Levanter's name, with its settings and schedule: `{type: muon, learning_rate: 0.02}`."""
+    steps: int | None = Field(default=None, gt=0)
+    """Optimizer steps of an entry with a `model`."""
+    z_loss_weight: float = Field(default=0.0, ge=0)
+    """Weight of the squared log-normalizer of the output in the training loss of an entry with a `model`."""
+    code: FileName | None = None
+    """Python file next to the entry that registers classes for `model` and `optimizer`."""
+    batch_size: Annotated[int, Field(gt=0)] | Annotated[tuple[BatchStage, ...], Field(min_length=1)] | None = None
+    """Sequences per step; default: the recipe's. With a `model` also a schedule: `[{start: 0, value: 8}, ...]`."""
     seeds: Seeds = (0, 1, 2)
     """Seeds, one run each."""
     trials: int = Field(gt=0)
@@ -74,6 +99,46 @@ class Entry(Part):
         if data.horizon == "target":
             raise ValueError("an entry has no target; give the number of tokens, as in horizon: 1e11")
         return data
+
+    @model_validator(mode="after")
+    def _names_a_recipe_or_a_model(self) -> Entry:
+        of_recipe = {"recipe": self.recipe, "budget_flops": self.budget_flops, "hidden_dim": self.hidden_dim}
+        of_model = {"model": self.model, "optimizer": self.optimizer, "steps": self.steps, "batch_size": self.batch_size}
+        wanted, others = (of_model, of_recipe) if self.model or self.optimizer else (of_recipe, {**of_model, "code": self.code})
+        if missing := [key for key, value in wanted.items() if value is None]:
+            raise ValueError(f"{joined(missing)} missing; an entry has {joined(of_recipe)}, or {joined(of_model)}")
+        if further := [key for key, value in others.items() if value is not None and key != "batch_size"]:
+            raise ValueError(f"{joined(further)} cannot be combined with {next(iter(wanted))}")
+        stages = self.batch_stages
+        if self.recipe and not isinstance(self.batch_size, int | None):
+            raise ValueError("a schedule of batch_size needs a model; a recipe has one batch size")
+        starts = [stage.start for stage in stages]
+        if stages and (starts[0] or sorted(set(starts)) != starts or starts[-1] >= (self.steps or math.inf)):
+            raise ValueError(f"the stages of batch_size start at {joined(map(str, starts))}; from 0 on, rising, before steps")
+        return self
+
+    @property
+    def batch_stages(self) -> tuple[BatchStage, ...]:
+        """Stages of the batch size: one that starts at step 0 for a number, none for the recipe's."""
+        if isinstance(self.batch_size, int):
+            return (BatchStage(start=0, value=self.batch_size),)
+        return self.batch_size or ()
+
+    @property
+    def own_classes(self) -> OwnClasses | None:
+        """Classes of model and optimizer; None for an entry of a recipe."""
+        if self.model is None or self.optimizer is None or self.steps is None:
+            return None
+        return OwnClasses(
+            model=self.model,
+            optimizer=self.optimizer,
+            code=self.code,
+            batch_stages=self.batch_stages,
+            steps=self.steps,
+            z_loss_weight=self.z_loss_weight,
+            tokenizer=self.data.tokenizer,
+            end_token=self.data.end_token,
+        )
 
     @property
     def runs_folder(self) -> str:
@@ -98,23 +163,58 @@ def entry_of(submission: Submission) -> Path | None:
     return None if path.is_absolute() or ".." in path.parts else path
 
 
-def recipe_files(entry: Entry, *, root: Path) -> list[Path]:
-    """Return the entry's recipe file and the others in its folder, which it can name as its base; empty without one."""
-    path = Path(entry.recipe)
-    if path.suffix not in RECIPE_FILES or path.is_absolute() or ".." in path.parts:
+def entry_files(entry: Entry, path: Path, *, root: Path) -> list[Path]:
+    """Return the other files that determine the runs of the entry at `path`: its Python file or its recipe file.
+
+    Recipe files of the same folder belong to it, because a recipe can name them as its base.
+    """
+    if entry.code is not None:
+        return [path.parent / entry.code]
+    recipe = Path(entry.recipe or "")
+    if recipe.suffix not in RECIPE_FILES or recipe.is_absolute() or ".." in recipe.parts:
         return []
-    return sorted({root / path, *(each for each in (root / path.parent).glob("*") if each.suffix in RECIPE_FILES)})
+    beside = (each for each in (root / recipe.parent).glob("*") if each.suffix in RECIPE_FILES)
+    return sorted({root / recipe, *beside})
 
 
-def entry_plan(entry: Entry) -> RungPlan:
-    """Return the recipe's plan of the entry; `RecipeError` if the recipe cannot make it."""
-    recipe = find_recipe(entry.recipe)
-    return recipe.plan(budget_flops=entry.budget_flops, hidden_dim=entry.hidden_dim, batch_size=entry.batch_size)
+_STARTER = Path(__file__).parent / "starter"
 
 
-def entry_specs(entry: Entry, *, corpus: TokenCorpus) -> list[RunSpec]:
+def write_starter(folder: Path, *, name: str, track: str, author: str) -> Path:
+    """Write an entry with a model and an optimizer of its own into `entries/NAME/` of the `folder`, and return its path.
+
+    `DocumentError` for a name that no entry may have, `StorageError` if its folder exists.
+    """
+    place = folder / "entries" / name
+    for each in (name, track):
+        if re.fullmatch(NAME_PATTERN, each) is None:
+            raise DocumentError(f"{quoted(each)!r} must be {IN_WORDS[NAME_PATTERN]}.", fix="Change it, as in ada/gated.")
+    if is_present(place):
+        raise StorageError(f"{place} exists already.", fix="Choose another name, or remove that folder.")
+    text = (_STARTER / "entry.yaml").read_text().format(name=name, track=track, author=json.dumps(author))
+    with new_folder(place) as inside:
+        replace_file(inside / "entry.yaml", text.encode())
+        replace_file(inside / "model.py", (_STARTER / "model.py.txt").read_bytes())
+        read_entry(inside / "entry.yaml")
+    return place / "entry.yaml"
+
+
+def entry_plan(entry: Entry, *, path: Path = Path()) -> RungPlan | OwnPlan:
+    """Return the plan of the entry at `path`; `RecipeError` if its recipe cannot make it.
+
+    This runs the code of an entry that has some.
+    """
+    if (own := entry.own_classes) is not None:
+        return own_plan(own, path=path)
+    assert entry.recipe is not None  # as the entry's validator requires
+    assert entry.budget_flops is not None
+    assert entry.hidden_dim is not None
+    batch = entry.batch_size if isinstance(entry.batch_size, int) else None
+    return find_recipe(entry.recipe).plan(budget_flops=entry.budget_flops, hidden_dim=entry.hidden_dim, batch_size=batch)
+
+
+def entry_specs(entry: Entry, plan: RungPlan | OwnPlan, *, corpus: TokenCorpus) -> list[RunSpec]:
     """Return the spec of each seed; `DataError` if the text is unsuitable."""
-    plan = entry_plan(entry)
     horizon = entry.data.horizon
     simulated = round(horizon) if isinstance(horizon, float) else None
     return [
@@ -132,7 +232,7 @@ def name_findings(entry: Entry, *, folder: Path) -> Iterator[Finding]:
 
 def planned_claim(
     entry: Entry,
-    plan: RungPlan,
+    plan: RungPlan | OwnPlan,
     *,
     track: Track | None,
     corpus: TokenCorpus | None = None,
@@ -142,7 +242,7 @@ def planned_claim(
 
     A `machine` gives the smallest time, that at an MFU of 1.
     """
-    flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
+    flops = _compared_flops(plan)
     held_out = held_out_set(entry.data.validation, asked=track.evaluation_name if track else None)
     data = None if corpus is None else data_of(corpus)
     measured = None if data is None else data.held_out[held_out].digest if held_out in data.held_out else data.digest
@@ -166,7 +266,20 @@ def planned_claim(
     )
 
 
-def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path, track: Track | None = None) -> Submission:
+def _compared_flops(plan: RungPlan | OwnPlan) -> float:
+    """Return the model FLOPs of a run that the board compares."""
+    own = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
+    return compared_flops(own, plan.xla_gradient_flops) if isinstance(plan, OwnPlan) else own
+
+
+def submission_of(
+    entry: Entry,
+    runs: Sequence[StoredRun],
+    *,
+    path: Path,
+    plan: RungPlan | OwnPlan,
+    track: Track | None = None,
+) -> Submission:
     """Return the submission of an entry's finished runs; `path` is the entry's file, used to retrain it."""
     made = submission_from_runs(
         runs,
@@ -179,6 +292,9 @@ def submission_of(entry: Entry, runs: Sequence[StoredRun], *, path: Path, track:
     )
     document = made.model_dump(exclude_none=True)
     document["code"] = {**document["code"], "path": path.as_posix(), "command": f"{_RUN} {path.as_posix()}"}
+    if isinstance(plan, OwnPlan):
+        counted = {"xla_flops": plan.xla_flops, "xla_gradient_flops": plan.xla_gradient_flops}
+        document["compute"] |= {**counted, "model_flops": _compared_flops(plan)}
     document["absent"] = {key: why for key, why in made.absent.items() if key not in ("code.path", "code.command")}
     if entry.parent is not None:
         document["lineage"] = Lineage(parent=entry.parent, changes=entry.changes).model_dump()
@@ -199,7 +315,7 @@ MFU_RANGE = (0.5, 0.2)
 
 def run_info(
     entry: Entry,
-    plan: RungPlan,
+    plan: RungPlan | OwnPlan,
     *,
     machine: Machine | None,
     tracks: Mapping[str, Track],
@@ -213,8 +329,10 @@ def run_info(
     track = tracks.get(entry.track)
     claim = planned_claim(entry, plan, track=track, machine=machine)
     counted = trial_findings(entry.trials, runs=len(entry.seeds))
-    findings = [*name_findings(entry, folder=folder), *counted, *claim_findings(claim, tracks)]
-    flops = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
+    own = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
+    other = list(count_findings(own=own, xla=plan.xla_gradient_flops)) if isinstance(plan, OwnPlan) else []
+    findings = [*name_findings(entry, folder=folder), *counted, *claim_findings(claim, tracks), *other]
+    flops = _compared_flops(plan)
     return {
         "name": entry.name,
         "track": entry.track,
@@ -224,12 +342,16 @@ def run_info(
         "params_total": plan.shape.params_total,
         "params_active": plan.shape.params_active,
         "batch_size": plan.batch_size,
+        "batch_schedule": [stage.model_dump() for stage in plan.batch_schedule] if isinstance(plan, OwnPlan) else [],
         "train_steps": plan.train_steps,
         "trained_tokens": plan.trained_tokens,
         "seeds": list(entry.seeds),
         "model_flops": flops,
         "model_flops_of_all_seeds": flops * len(entry.seeds),
-        "model_flops_formula": LEVANTER_FLOPS,
+        "model_flops_formula": OWN_COUNT if isinstance(plan, OwnPlan) else LEVANTER_FLOPS,
+        "model_flops_by_class": own if isinstance(plan, OwnPlan) else None,
+        "xla_gradient_flops": plan.xla_gradient_flops if isinstance(plan, OwnPlan) else None,
+        "xla_flops": plan.xla_flops if isinstance(plan, OwnPlan) else None,
         "hardware_flops": {f"mfu {mfu}": flops / mfu for mfu in MFU_RANGE},
         "machine": None if machine is None else _on(machine, flops, price_per_chip_hour=price_per_chip_hour),
         "rules": track.rules() if track else None,
@@ -254,17 +376,19 @@ def _on(machine: Machine, flops: float, *, price_per_chip_hour: float | None) ->
 
 def run_info_text(info: Mapping[str, Any]) -> str:
     """Return `run_info` as text, configuration first."""
-    model, optimizer = (_line(info[key]) for key in ("model", "optimizer"))
+    model, optimizer = (_line(_flat(info[key])) for key in ("model", "optimizer"))
     flops, total = (format_flops(info[key]) for key in ("model_flops", "model_flops_of_all_seeds"))
     tokens = format_count(info["trained_tokens"])
+    made_by = "own model" if info["xla_flops"] else f"recipe {info['recipe']}"
+    batches = joined(f"{each['value']} from step {each['start']}" for each in info["batch_schedule"]) or info["batch_size"]
     lines = [
-        f"{info['name']}, track {info['track']}, recipe {info['recipe']}",
-        f"model      {model}",
-        f"optimizer  {optimizer}",
+        f"{info['name']}, track {info['track']}, {made_by}",
+        *(wrapped(line, hang=_HANG) for line in (f"model      {model}", f"optimizer  {optimizer}")),
         f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} active",
-        f"training   {info['train_steps']} steps of {info['batch_size']} sequences: {tokens} tokens",
+        f"training   {info['train_steps']} steps of {batches} sequences: {tokens} tokens",
         f"FLOPs      {flops} per run, {total} for all {len(info['seeds'])} seeds",
         f"formula    {info['model_flops_formula']}",
+        *_count_lines(info),
         "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " per run",
         *_machine_lines(info["machine"], allowed=info["hardware_of_track"]),
         *(f"warning: {doubt}" for doubt in info["doubts"]),
@@ -272,6 +396,22 @@ def run_info_text(info: Mapping[str, Any]) -> str:
         *(f"{each['severity']}: {each['where']}: {each['message']}" for each in info["findings"]),
     ]
     return "\n".join(lines)
+
+
+_HANG = 11  # the width of a line's first word
+
+
+def _count_lines(info: Mapping[str, Any]) -> list[str]:
+    """Return both counts of a model whose class counts its FLOPs."""
+    if info["xla_flops"] is None:
+        return []
+    own, gradients, whole = (format_flops(info[key]) for key in ("model_flops_by_class", "xla_gradient_flops", "xla_flops"))
+    return [f"counts     {own} by class, {gradients} by XLA, {whole} by XLA with optimizer"]
+
+
+def _flat(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section with the settings of a class beside its other keys."""
+    return {key: value for key, value in part.items() if key != "settings"} | dict(part.get("settings", {}))
 
 
 def _line(part: Mapping[str, Any]) -> str:

@@ -11,13 +11,15 @@ from statistics import fmean
 from typing import Any
 
 from marin_scaling.accelerators import accelerator
+from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import UsageError
 from marin_scaling.printable import FAULTS_NAMED, quoted
-from marin_scaling.recipe.model_shape import WITH_LM_HEAD, MoeShape, training_flops
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.recipe.model_shape import OWN_COUNT, WITH_LM_HEAD, MoeShape, OwnShape, training_flops
+from marin_scaling.run.spec import OwnModelSpec, RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.submission import (
     EXACT,
+    LEVANTER_FLOPS,
     Author,
     Code,
     Compute,
@@ -83,21 +85,30 @@ def submission_from_runs(
     if hardware.peak_flops_per_second is None:
         absent["compute.hardware.peak_flops_per_second"] = "the hardware table has no such chip"
     shape = _shape(spec)
-    flops = training_flops(shape, tokens=spec.trained_tokens, convention=WITH_LM_HEAD)
+    flops = spec.flops if shape is None else training_flops(shape, tokens=spec.trained_tokens, convention=WITH_LM_HEAD)
+    if shape is None:
+        absent["model.shape"] = "the model's class counts its own FLOPs: model.flops_per_token"
+    code = None if spec.code is None else sha256_hex(spec.code.encode())
+    if code is not None:
+        del absent["code.tree_sha256"]
     return Submission(
         name=name,
         track=track,
         description=description,
         authors=(author,),
-        code=Code(commit=runs[0].record.git_commit, command=_command(spec)),
+        code=Code(commit=runs[0].record.git_commit, command=_command(spec), tree_sha256=code),
         environment=_environment(runs[0].record.versions),
         data=_data(spec),
         model=_model(runs[0], shape),
         training=Training(
-            batch_size=spec.batch_size, seq_len=spec.model.seq_len, steps=spec.train_steps, config=_settings(spec)
+            batch_size=spec.batch_size,
+            batch_schedule=spec.batch_schedule,
+            seq_len=spec.model.seq_len,
+            steps=spec.train_steps,
+            config=_settings(spec),
         ),
         tuning=None if trials is None else Tuning(trials=trials),
-        compute=Compute(model_flops=flops, hardware=hardware),
+        compute=Compute(model_flops=flops, model_flops_formula=LEVANTER_FLOPS if shape else OWN_COUNT, hardware=hardware),
         evaluation=_evaluation(spec, held_out=chosen),
         seeds=seeds,
         absent=absent,
@@ -174,8 +185,11 @@ def _hardware(run: StoredRun, *, peak_flops_per_second: float | None) -> Hardwar
     return Hardware(kind=known.kind if known else named, name=stated.platform, chips=chips, peak_flops_per_second=peak)
 
 
-def _shape(spec: RunSpec) -> Shape:
+def _shape(spec: RunSpec) -> Shape | None:
+    """Return the sizes of a recipe's model; None for a model whose class counts its own FLOPs."""
     shape = spec.model.shape()
+    if isinstance(shape, OwnShape):
+        return None
     sparse = {}
     if isinstance(shape, MoeShape):
         sparse = {
@@ -187,13 +201,14 @@ def _shape(spec: RunSpec) -> Shape:
     return Shape(**{size: getattr(shape, size) for size in sizes}, **sparse)
 
 
-def _model(run: StoredRun, shape: Shape) -> Model:
-    record = run.record
+def _model(run: StoredRun, shape: Shape | None) -> Model:
+    record, own = run.record, run.spec.model
     return Model(
         params_total=record.params_total,
         params_active=record.params_active,
         params_non_embedding=record.params_non_embedding,
         shape=shape,
+        flops_per_token=own.flops_per_token if isinstance(own, OwnModelSpec) else None,
         config=run.spec.model.model_dump(mode="json"),
     )
 
@@ -222,7 +237,7 @@ def _command(spec: RunSpec) -> str | None:
     return f"marin-scale ladder ladders/{spec.ladder}.yaml" if spec.role == "rung" else None
 
 
-_DECIDED = ("track", "data", "model", "training", "evaluation")  # fixed by the entry before training
+_DECIDED = ("track", "data", "model", "training", "evaluation", "code.tree_sha256")  # fixed by the entry before training
 
 
 def differing_keys(submission: Submission, made: Submission, *, parts: Iterable[str] = _DECIDED) -> dict[str, tuple[Any, Any]]:

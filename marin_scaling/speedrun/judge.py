@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from marin_scaling.errors import Finding, MarinScalingError, warning
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import Finding, MarinScalingError, error, warning
 from marin_scaling.files import read_bytes
 from marin_scaling.git import GitError, Repository, find_repository, require_repository
 from marin_scaling.run.store import records_by_log
 from marin_scaling.speedrun.checks import Rank, Validated, validate
-from marin_scaling.speedrun.entry import entry_of, read_entry, recipe_files
+from marin_scaling.speedrun.entry import entry_files, entry_of, read_entry
 from marin_scaling.speedrun.submission import SUBMISSION_NAME, Submission, Submitted, read_submissions
 from marin_scaling.speedrun.track import SPEEDRUNS_DIR, Track, read_tracks, tracks_folder
 from marin_scaling.untrusted_files import is_present
@@ -76,21 +77,33 @@ def runs_folder(place: Path) -> Path:
 
 
 def entry_findings(submission: Submission, *, root: Path) -> Iterator[Finding]:
-    """Yield a warning if the entry of a submission, or its recipe file, is missing or unreadable below `root`."""
+    """Yield a warning if the entry of a submission, its recipe or Python file, is missing or unreadable below `root`."""
     path = entry_of(submission)
     if path is None:
         return
     try:
-        missing = [str(each) for each in recipe_files(read_entry(root / path), root=root) if not is_present(each)]
-        said = f"its recipe {', '.join(missing)} does not exist" if missing else ""
-    except MarinScalingError as error:
-        said = error.lines[0].rstrip(".")
+        entry = read_entry(root / path)
+        beside = entry_files(entry, root / path, root=root)
+        missing = [str(each) for each in beside if not is_present(each)]
+        said = f"its file {', '.join(missing)} does not exist" if missing else ""
+        if entry.code is not None and not missing:
+            yield from _code_findings(submission, beside[0])
+    except MarinScalingError as fault:
+        said = fault.lines[0].rstrip(".")
     if said:
         yield warning("entry", "code.path", f"the entry {path} cannot be retrained: {said}")
 
 
+def _code_findings(submission: Submission, path: Path) -> Iterator[Finding]:
+    """Yield an error if the Python file of an entry is not the one that its runs ran; the file is only read."""
+    stated, found = submission.code and submission.code.tree_sha256, sha256_hex(read_bytes(path))
+    if stated != found:
+        said = f"the runs ran code with the digest {(stated or 'none')[:16]}, and {path} has {found[:16]}"
+        yield error("entry", "code.tree_sha256", said)
+
+
 def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: Repository, base: str) -> list[Submitted]:
-    """Return the submissions that differ from a commit in their file, entry, recipe files or track."""
+    """Return the submissions that differ from a commit in their file, entry, recipe and Python files, or track."""
     before = repository.tree(base, repository.root)
 
     def differs(path: Path) -> bool:
@@ -109,7 +122,7 @@ def _files(submitted: Submitted, *, place: Path) -> list[Path]:
     if submission is None or entry is None:
         return [submitted.place]
     track = tracks_folder(place) / f"{submission.track}.yaml"
-    return [submitted.place, track, root / entry, *recipe_files(read_entry(root / entry), root=root)]
+    return [submitted.place, track, root / entry, *entry_files(read_entry(root / entry), root / entry, root=root)]
 
 
 def base_of(place: Path, base: str | None) -> tuple[Repository | None, str | None]:

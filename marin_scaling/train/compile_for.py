@@ -283,7 +283,7 @@ def _reports(
 
     def compile_one(number: int) -> None:
         spec, path = missing[number]
-        on_message(f"compiling {number + 1} of {len(missing)}: {spec.rung_name}, {spec.model.num_layers} layers")
+        on_message(f"compiling {number + 1} of {len(missing)}: {spec.rung_name}, {spec.recipe_model.num_layers} layers")
         _compile(spec, wanted, path, library=library)
 
     at_a_time = max(1, len(os.sched_getaffinity(0)) // 2)

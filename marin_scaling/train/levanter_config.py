@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -31,9 +32,11 @@ from levanter.utils.mesh import DEFAULT_DP_AXES, MeshConfig
 
 from marin_scaling.errors import TrainingFailed
 from marin_scaling.ladder.config import ONE_AXIS, Compute, Mesh
-from marin_scaling.run.spec import ModelSpec, MoeModelSpec, RunSpec
+from marin_scaling.printable import joined
+from marin_scaling.run.spec import ModelSpec, MoeModelSpec, OwnModelSpec, RunSpec
 from marin_scaling.run.store import checkpoints_root
 from marin_scaling.train.compiled_programs import sealed_programs
+from marin_scaling.train.levanter_types import model_of_type
 from marin_scaling.train.moe import GrugMoeConfig
 from marin_scaling.train.optimizer import STACK_AXIS
 
@@ -44,11 +47,13 @@ SAVING_SHARE = 0.05
 
 
 def model_config(spec: RunSpec) -> LlamaConfig:
-    """Return Levanter's Qwen3 configuration of this shape, or that of the mixture."""
+    """Return Levanter's Qwen3 configuration of this shape, that of the mixture, or that of a class by its name."""
     model = spec.model
+    if isinstance(model, OwnModelSpec):
+        return model_of_type(spec, attn_backend=_attention_backend(spec.compute))
     if not isinstance(model, MoeModelSpec):
         return Qwen3Config(**model_settings(spec))
-    return mixture_config(model, **model_settings(spec), router_z_loss_weight=spec.optimizer.router_z_loss_weight)
+    return mixture_config(model, **model_settings(spec), router_z_loss_weight=spec.recipe_optimizer.router_z_loss_weight)
 
 
 def mixture_config(model: MoeModelSpec, **settings: Any) -> GrugMoeConfig:
@@ -67,7 +72,7 @@ def model_settings(spec: RunSpec) -> dict[str, Any]:
     """Return settings common to all models, by Levanter's names."""
     is_scanned = scans_layers(spec)
     return {
-        **_sizes(spec.model),
+        **_sizes(spec.recipe_model),
         "gradient_checkpointing": is_scanned and spec.compute.recompute,  # unrolled layers are recomputed by `RecomputedLayers`
         "scan_layers": is_scanned,
         "attn_backend": _attention_backend(spec.compute),
@@ -97,7 +102,9 @@ def scans_layers(spec: RunSpec) -> bool:
     agree to rounding. Levanter's optimizers cannot keep the norm of slices in scanned layers, and its MuonH takes one stack of
     matrices, not layers of experts.
     """
-    is_possible = spec.optimizer.constant_norm == "matrix" and not (
+    if isinstance(spec.model, OwnModelSpec):
+        return False  # its own settings say so, and its layers are not turned into the other form
+    is_possible = spec.recipe_optimizer.constant_norm == "matrix" and not (
         spec.optimizer.name == "muonH" and isinstance(spec.model, MoeModelSpec)
     )
     most = MOST_UNROLLED_LAYERS if jax.default_backend() == "cpu" else MOST_UNROLLED_ON_ACCELERATOR
@@ -107,6 +114,8 @@ def scans_layers(spec: RunSpec) -> bool:
 def built_model(spec: RunSpec, *, key: Any) -> Any:
     """Return the model of a spec with fresh parameters."""
     model = model_config(spec).build(hax.Axis("vocab", spec.model.vocab_size), key=key)
+    if isinstance(spec.model, OwnModelSpec):
+        return model
     if spec.compute.recompute and not scans_layers(spec):
         model = _recomputing(model)
     return with_fused_attention(model) if _fuses_attention(spec) else model
@@ -161,7 +170,7 @@ def with_fused_attention(model: Any) -> Any:
 
 def _fuses_attention(spec: RunSpec) -> bool:
     """Return True on a GPU for which Levanter has no kernel, if cuDNN has one for these heads."""
-    head_size = spec.model.hidden_dim // spec.model.num_heads
+    head_size = spec.recipe_model.hidden_dim // spec.recipe_model.num_heads
     is_possible = spec.compute.precision == "bfloat16" and head_size <= 128 and head_size % 8 == 0
     return is_possible and _attention_backend(spec.compute) == _IN_JAX
 
@@ -212,12 +221,15 @@ def require_devices(mesh: Mesh, *, devices: int) -> None:
 
 def sequences_at_once(spec: RunSpec, *, batch_parts: int) -> int:
     """Return the sequences that one device processes at once: the most that divide its part of the batch within the limit."""
-    if spec.batch_size % batch_parts:
+    sizes = sorted({stage.value for stage in spec.batch_schedule} or {spec.batch_size})
+    common = math.gcd(*sizes)
+    if common % batch_parts:
         raise TrainingFailed(
-            f"a batch of {spec.batch_size} sequences cannot be spread evenly over {batch_parts} devices.",
+            f"a batch of {joined(map(str, sizes), separator=' or ')} sequences cannot be spread evenly over "
+            f"{batch_parts} devices.",
             fix="Give a run fewer devices: hardware.per_run.",
         )
-    part = spec.batch_size // batch_parts
+    part = common // batch_parts
     allowed = min(part, spec.compute.sequences_at_a_time or part)
     return next(count for count in range(allowed, 0, -1) if part % count == 0)
 

@@ -55,8 +55,8 @@ def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float], m
     """Return the file; `bits_per_byte_of_nat` converts a nat per token to bits per byte, for each held-out set."""
     document = {
         "data": _data(spec, list(bits_per_byte_of_nat)),
-        "model": {"type": spec.model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
-        "optimizer": {"type": spec.optimizer.name, **schedule_settings(spec.optimizer)},
+        "model": {"type": spec.recipe_model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
+        "optimizer": {"type": spec.optimizer.name, **schedule_settings(spec.recipe_optimizer)},
         "z_loss_weight": spec.optimizer.z_loss_weight,
         "trainer": {**_trainer(spec), **_mesh(mesh)},
     }
@@ -65,7 +65,7 @@ def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float], m
 
 def _layers(spec: RunSpec) -> dict[str, bool]:
     """Return scanned layers if the norm of whole matrices is kept, as Levanter does; recomputation needs them too."""
-    is_scanned = spec.optimizer.constant_norm == "matrix"
+    is_scanned = spec.recipe_optimizer.constant_norm == "matrix"
     return {"scan_layers": is_scanned, "gradient_checkpointing": is_scanned and spec.compute.recompute}
 
 
@@ -135,7 +135,7 @@ def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
 
 def _freedom(spec: RunSpec) -> str:
     """Describe which settings may be changed."""
-    if spec.optimizer.constant_norm == "matrix":
+    if spec.recipe_optimizer.constant_norm == "matrix":
         return (
             "attn_backend and gradient_checkpointing may be changed; they affect time or memory, not the loss. scan_layers may "
             "not: the optimizer keeps the norm of whole matrices in scanned layers, and that of each head's part in others."

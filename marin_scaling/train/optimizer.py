@@ -27,7 +27,8 @@ from levanter.optim.config import OptimizerConfig
 from levanter.optim.muonh import MuonHConfig
 from numpy.typing import NDArray
 
-from marin_scaling.run.spec import MoeModelSpec, OptimizerSpec, RunSpec
+from marin_scaling.run.spec import MoeModelSpec, OptimizerSpec, OwnOptimizerSpec, RunSpec
+from marin_scaling.train.levanter_types import optimizer_of_type
 from marin_scaling.train.moe import head_gates, router_biases, routers
 
 _STEPS_AT_ONCE = 4096
@@ -88,7 +89,12 @@ def _at_every_step(schedule: Callable[[Any], Any], train_steps: int) -> NDArray[
 
 
 def optimizer_for_one_step(spec: RunSpec, *, learning_rate: Any, adam_learning_rate: Any, epsilon: Any) -> Any:
-    """Return the optimizer of a step with these learning rates and epsilon (numbers or traced scalars)."""
+    """Return the optimizer of a step with these learning rates and epsilon (numbers or traced scalars).
+
+    An optimizer by name has its own schedule, and ignores these numbers.
+    """
+    if isinstance(spec.optimizer, OwnOptimizerSpec):
+        return optimizer_of_type(spec)
     return _at_rates((learning_rate, adam_learning_rate, epsilon), spec.optimizer, is_sparse=is_sparse(spec))
 
 
@@ -109,6 +115,8 @@ def with_gradient_norm(optimizer: Any, *, is_sparse: bool, see: Callable[[Any], 
 
 def initial_optimizer(spec: RunSpec) -> Any:
     """Return the optimizer with learning rates of 1, for the initial state, which does not depend on them."""
+    if isinstance(spec.optimizer, OwnOptimizerSpec):
+        return optimizer_of_type(spec)
     return _at_rates_of_1(spec.optimizer.without_rates, is_sparse=is_sparse(spec))
 
 

@@ -19,7 +19,7 @@ from levanter.trainer import Trainer
 from levanter.trainer_state import TrainerState
 from numpy.typing import NDArray
 
-from marin_scaling.run.spec import RunSpec
+from marin_scaling.run.spec import OwnOptimizerSpec, RunSpec
 from marin_scaling.train.levanter_config import built_model
 from marin_scaling.train.optimizer import STACK_AXIS, is_sparse, optimizer_for_one_step, scheduled_rates, with_gradient_norm
 
@@ -42,7 +42,8 @@ def in_other_layout(tree: Any) -> Any:
 
 def unrolled(model: Any) -> Any:
     """Return a model with unrolled layers, as weights are kept."""
-    return eqx.filter_jit(in_other_layout)(model) if isinstance(model.transformer.layers, Stacked) else model
+    layers = getattr(getattr(model, "transformer", None), "layers", None)  # a class of one's own may name them otherwise
+    return eqx.filter_jit(in_other_layout)(model) if isinstance(layers, Stacked) else model
 
 
 def _is_layers(node: Any) -> bool:
@@ -176,14 +177,14 @@ def step_function(trainer: Trainer, spec: RunSpec, rebuild: Callable[[list[Any]]
 
     `tokens` has shape (batch, position); `rates` are those of one step in `rates_of_steps`.
     """
-    axes = (hax.Axis("batch", spec.batch_size), hax.Axis("position", spec.model.seq_len))
 
     def program(leaves: list[Any], tokens: Any, rates: Any) -> Any:
+        axes = (hax.Axis("batch", tokens.shape[0]), hax.Axis("position", spec.model.seq_len))
         norms = list[Any]()
         optimizer = optimizer_for_one_step(spec, learning_rate=rates[0], adam_learning_rate=rates[1], epsilon=rates[2])
         optimizer = with_gradient_norm(optimizer, is_sparse=is_sparse(spec), see=norms.append)
         state = dataclasses.replace(rebuild(leaves), optimizer=optimizer)
-        weights = _next_token_weights(spec.batch_size, spec.model.seq_len)
+        weights = _next_token_weights(tokens.shape[0], spec.model.seq_len)
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(jnp.asarray(weights), axes))
         with hax.axis_mapping(trainer.compute_axis_mapping):
             example = hax.shard(example)
@@ -194,7 +195,9 @@ def step_function(trainer: Trainer, spec: RunSpec, rebuild: Callable[[list[Any]]
 
 
 def rates_of_steps(spec: RunSpec) -> NDArray[np.float32]:
-    """Return learning rate, Adam's learning rate and epsilon of every step, of shape (step, 3)."""
+    """Return learning rate, Adam's learning rate and epsilon of every step, of shape (step, 3); zeros for an own schedule."""
+    if isinstance(spec.optimizer, OwnOptimizerSpec):
+        return np.zeros((spec.train_steps, 3), np.float32)
     rates = scheduled_rates(spec.optimizer, train_steps=spec.train_steps)
     return np.stack([*rates, np.full(spec.train_steps, spec.optimizer.epsilon, np.float32)], axis=1)
 
@@ -223,7 +226,7 @@ def evaluation_function(
         weights = _next_token_weights(windows, seq_len) * counts[:, None]
         example = LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(weights, axes))
         with hax.axis_mapping(trainer.compute_axis_mapping):
-            model = trainer.mp.cast_to_compute(rebuild(leaves))
+            model = eqx.nn.inference_mode(trainer.mp.cast_to_compute(rebuild(leaves)))
             return model.compute_next_token_loss(hax.shard(example), key=None, logsumexp_weight=0.0).scalar()
 
     return program

@@ -209,13 +209,13 @@ def training_batches(spec: RunSpec, train: Tokens, *, first_step: int, trainer: 
     offsets = np.arange(spec.model.seq_len)  # (position,)
     spread = None if trainer is None or trainer.device_mesh.size == 1 else sharding_of_batches(spec, trainer)
     for step in range(first_step, spec.train_steps):
-        batch_starts = starts[step * spec.batch_size : (step + 1) * spec.batch_size]  # (batch,)
+        batch_starts = starts[spec.windows_before(step) : spec.windows_before(step + 1)]  # (batch,)
 
         def rows(index: tuple[slice, ...] = (slice(None), slice(None)), starts: Any = batch_starts) -> NDArray[np.int32]:
             found: NDArray[np.int32] = train[starts[index[0], None] + offsets[index[1]]].astype(np.int32)
             return found
 
-        shape = (spec.batch_size, spec.model.seq_len)
+        shape = (len(batch_starts), spec.model.seq_len)
         yield rows() if spread is None else jax.make_array_from_callback(shape, spread, rows)
 
 

@@ -1,0 +1,293 @@
+"""Make a submission from logs of Levanter's runs that were trained elsewhere: W&B, online or offline, or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marin_scaling.accelerators import accelerator
+from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.errors import DocumentError, UsageError
+from marin_scaling.files import read_bytes
+from marin_scaling.printable import joined, quoted
+from marin_scaling.recipe.model_shape import OWN_COUNT
+from marin_scaling.run.import_runs import LoggedValues, TrackedRun
+from marin_scaling.run.spec import BatchStage
+from marin_scaling.run.table_io import flat
+from marin_scaling.run.trackers import ONLINE, read_tracked_runs
+from marin_scaling.speedrun.submission import (
+    Author,
+    Compute,
+    CurvePoint,
+    Data,
+    Evaluation,
+    Hardware,
+    Model,
+    SeedResult,
+    Submission,
+    Training,
+    Tuning,
+)
+from marin_scaling.speedrun.track import Track, same_held_out
+from marin_scaling.yaml_config import PlainLoader
+
+_SECONDS, _BPB = "throughput/duration", "bpb"
+_LEAST_SHARE_OF_STEPS = 0.95
+"""Share of the steps whose seconds must be logged: the first ones, which compile, are not."""
+_NOT_LOGGED: Mapping[str, str] = {
+    "code": "the log contains no commit",
+    "environment": "the log contains no versions",
+    "data.digest": "the log contains no digest of the tokens",
+    "data.unique_tokens": "the log does not contain the size of the data",
+    "model.shape": "the log contains the count of the model's class: model.flops_per_token",
+    "model.params_active": "the log contains only all parameters",
+    "model.params_non_embedding": "the log contains only all parameters",
+    "compute.cost_usd": "the log contains no cost",
+    "evaluation.digest": "the log contains only the name of the held-out text",
+    "evaluation.bytes": "the log contains only the name of the held-out text",
+    "evaluation.tokenizer_sha256": "the log contains no digest of the tokenizer",
+    "seeds.nats": "the log contains bits per byte, not the sum",
+    "seeds.hardware_flops": "computed from time, chips and peak if known",
+}
+
+
+def submission_from_logs(
+    places: Sequence[str],
+    *,
+    name: str,
+    track: str,
+    rules: Track | None,
+    author: Author,
+    description: str,
+    trials: int | None,
+    data: str | None = None,
+    config: Path | None = None,
+    peak_flops_per_second: float | None = None,
+) -> Submission:
+    """Return the submission of the runs at some places (files, folders or wandb:ENTITY/PROJECT), one run per seed.
+
+    `data` names the training text if the log does not; `config` is Levanter's configuration file, for settings that the log
+    lacks. `DocumentError` lists what the logs lack, and `UsageError` in what the runs differ besides their seeds.
+    """
+    given = {} if config is None else _configuration(config)
+    runs = [_Logged(run, given) for run in read_tracked_runs(*places, curves=_curves(places, rules))]
+    if problems := [f"{run.source}: {each}" for run in runs for each in run.problems(rules, data=data)]:
+        raise DocumentError(
+            tuple(f"{each}." for each in problems),
+            why="A submission needs the result, settings, parameters, tokens and FLOPs of finished runs.",
+            fix="Name logs of finished runs of Levanter; add --data NAME or --config FILE for what they lack.",
+        )
+    _require_one_recipe(runs)
+    first, absent = runs[0], dict(_NOT_LOGGED)
+    key = first.loss_key(rules)
+    assert key is not None  # a problem otherwise
+    seeds = tuple(run.seed_result(key) for run in runs)
+    hardware = first.hardware(peak_flops_per_second)
+    flops = first.flops
+    for part, value, why in (
+        ("seeds.training_seconds", seeds[0].training_seconds, "the log lacks the seconds of some steps"),
+        ("seeds.seed", seeds[0].seed, "the log contains no seed"),
+        ("seeds.started_at", seeds[0].started_at, "the log contains no start"),
+        ("seeds.finished_at", seeds[0].finished_at, "the log contains no end"),
+        ("seeds.log", seeds[0].log, "the log is a file; its digest is log_sha256"),
+        ("seeds.log_sha256", seeds[0].log_sha256, "the log is on W&B"),
+        ("seeds.curve", seeds[0].curve or None, "the log has the held-out loss only at the end"),
+        ("data.tokenizer", first.tokenizer, "the log names no tokenizer"),
+        ("compute.hardware.peak_flops_per_second", hardware.peak_flops_per_second, "the hardware table has no such chip"),
+        ("compute.hardware.name", hardware.name, "the log names only the chip"),
+        ("tuning", trials, "not stated by the author"),
+    ):
+        absent |= {part: why} if value is None else {}
+    if trials is not None:
+        absent |= {"tuning.budget_flops": "not stated", "tuning.selected_on": "not stated"}
+    return Submission(
+        name=name,
+        track=track,
+        description=description,
+        authors=(author,),
+        data=Data(name=data or first.data_name or "", tokenizer=first.tokenizer, trained_tokens=first.tokens),
+        model=Model(
+            params_total=first.count("parameter_count") or 1,
+            flops_per_token=flops / first.tokens,
+            config=first.section("model"),
+        ),
+        training=first.training(),
+        tuning=None if trials is None else Tuning(trials=trials),
+        compute=Compute(model_flops=flops, model_flops_formula=OWN_COUNT, hardware=hardware),
+        evaluation=Evaluation(name=key.removeprefix("eval/").removesuffix(f"/{_BPB}")),
+        seeds=seeds,
+        absent=absent,
+        imported_from=f"log of {first.run.kind}, {Path(first.run.source).name}",
+    )
+
+
+def _configuration(path: Path) -> dict[str, Any]:
+    """Return the flat settings of Levanter's configuration file."""
+    try:
+        document = yaml.load(read_bytes(path), PlainLoader)
+    except (yaml.YAMLError, ValueError) as error:
+        raise DocumentError(f"{path} is not YAML.", fix="Give the file with which Levanter was started.") from error
+    if not isinstance(document, dict):
+        raise DocumentError(f"{path} has no settings.", fix="Give the file with which Levanter was started.")
+    return flat(document)
+
+
+def _curves(places: Sequence[str], rules: Track | None) -> list[str]:
+    """Return the keys whose history is read: the seconds of steps, and the losses that may be submitted."""
+    found = {key for run in read_tracked_runs(*places) for key in _loss_keys(run, rules)}
+    return [_SECONDS, *sorted(found)]
+
+
+def _loss_keys(run: TrackedRun, rules: Track | None) -> list[str]:
+    """Return the keys of bits per byte: those of the track's held-out text, or of the only one."""
+    wanted = rules.evaluation_name if rules else None
+    named = [key for key in run.metrics if key.rpartition("/")[2] == _BPB]
+    sets = [key for key in named if key.count("/") > 1] or named
+    return [key for key in sets if wanted is None or same_held_out(key, wanted)]
+
+
+class _Logged:
+    """A run of Levanter with its settings, those of a configuration file where the log has none."""
+
+    def __init__(self, run: TrackedRun, given: Mapping[str, Any]) -> None:
+        self.run, self.source = run, run.source
+        self.config = {**given, **run.config}
+        self.values = LoggedValues(run)
+
+    def count(self, key: str) -> int | None:
+        """Return a whole number above zero of settings or metrics; None for anything else."""
+        found = self.values.number(key) if key in self.run.metrics else self.config.get(key)
+        return int(found) if isinstance(found, int | float) and not isinstance(found, bool) and found >= 1 else None
+
+    def problems(self, rules: Track | None, *, data: str | None) -> list[str]:
+        """Return what the log lacks."""
+        found, keys = list[str](), _loss_keys(self.run, rules)
+        wanted = f" of {rules.evaluation_name}" if rules and rules.evaluation_name else ""
+        if len(keys) != 1 or self.values.number(keys[0]) is None:
+            found.append(f"it has {joined(keys) if keys else 'no key'} for the bits per byte{wanted}; one number is needed")
+        for key in ("parameter_count", "throughput/total_tokens", "trainer/num_train_steps"):
+            if self.count(key) is None:
+                found.append(f"it has no {key}")
+        if self.values.number("throughput/total_gflops") is None:
+            found.append("it has no throughput/total_gflops")
+        if not self.stages:
+            found.append("it has no trainer/train_batch_size")
+        if self.seq_len is None:
+            found.append("it has no train_seq_len and no model/max_seq_len")
+        steps, last = self.count("trainer/num_train_steps"), self.values.number("global_step")
+        if steps is not None and last is not None and last + 1 < steps:
+            found.append(f"it ends at step {last + 1:g} of {steps}")
+        if data is None and self.data_name is None:
+            found.append("it does not name one training text")
+        return found
+
+    @property
+    def tokens(self) -> int:
+        return self.count("throughput/total_tokens") or 1
+
+    @property
+    def flops(self) -> float:
+        return 1e9 * (self.values.number("throughput/total_gflops") or 0.0)
+
+    @property
+    def amounts(self) -> dict[str, Any]:
+        return {"train_batch_size": self.stages, "total_tokens": self.tokens, "total_gflops": self.flops / 1e9}
+
+    @property
+    def seq_len(self) -> int | None:
+        return self.count("train_seq_len") or self.count("model/max_seq_len")
+
+    @property
+    def tokenizer(self) -> str | None:
+        found = self.config.get("data/tokenizer")
+        return str(found) if found else None
+
+    @property
+    def stages(self) -> tuple[BatchStage, ...]:
+        """Stages of the batch size; none if the log has none."""
+        stated = self.config.get("trainer/train_batch_size")
+        if isinstance(stated, list) and all(isinstance(each, dict) for each in stated):
+            return tuple(BatchStage.model_validate(each) for each in stated)
+        size = self.count("trainer/train_batch_size")
+        return () if size is None else (BatchStage(start=0, value=size),)
+
+    @property
+    def data_name(self) -> str | None:
+        """The training text with a weight, if it is one."""
+        prefix = "data/train_weights/"
+        named = [key.removeprefix(prefix) for key, weight in self.config.items() if key.startswith(prefix) and weight]
+        return named[0] if len(named) == 1 else None
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return the settings of a section, without empty ones."""
+        found = {key.removeprefix(f"{name}/"): value for key, value in self.config.items() if key.startswith(f"{name}/")}
+        return {key: value for key, value in found.items() if isinstance(value, bool | int | float | str)}
+
+    def training(self) -> Training:
+        stages = self.stages
+        return Training(
+            batch_size=max(stage.value for stage in stages),
+            batch_schedule=stages if len(stages) > 1 else (),
+            seq_len=self.seq_len or 1,
+            steps=self.count("trainer/num_train_steps") or 1,
+            config=self.section("optimizer"),
+        )
+
+    def loss_key(self, rules: Track | None) -> str | None:
+        """Return the key of the submitted loss."""
+        return next(iter(_loss_keys(self.run, rules)), None)
+
+    def hardware(self, peak: float | None) -> Hardware:
+        """Return the machine named in the log."""
+        kind = str(self.run.metrics.get("throughput/device_kind") or self.run.metrics.get("backend") or "not named")
+        known = accelerator(kind)
+        return Hardware(
+            kind=known.kind if known else kind.lower(),
+            chips=self.count("num_devices") or 1,
+            peak_flops_per_second=peak or (known.peak_flops_per_second if known else None),
+        )
+
+    def seed_result(self, key: str) -> SeedResult:
+        """Return the result of this run, with its curve if the loss was logged more than once."""
+        steps = self.count("trainer/num_train_steps") or 1
+        seconds = [float(row[_SECONDS]) for _, row in self.run.history if _SECONDS in row]
+        losses = [(int(step), float(row[key])) for step, row in self.run.history if isinstance(row.get(key), int | float)]
+        seed = self.config.get("trainer/seed")
+        is_online = self.run.source.startswith("http")
+        return SeedResult(
+            seed=seed if isinstance(seed, int) else None,
+            bits_per_byte=self.values.number(key) or 0.0,
+            training_seconds=sum(seconds) if len(seconds) >= _LEAST_SHARE_OF_STEPS * steps else None,
+            started_at=self.run.started_at,
+            finished_at=self.run.ended_at,
+            log=self.run.source if is_online else None,
+            log_sha256=None if is_online else sha256_hex(read_bytes(Path(self.run.source))),
+            curve=tuple(CurvePoint(step=step, bits_per_byte=loss) for step, loss in losses) if len(losses) > 1 else (),
+        )
+
+
+def _require_one_recipe(runs: Sequence[_Logged]) -> None:
+    """Raise `UsageError` if the runs differ in more than their seeds."""
+    for run in runs[1:]:
+        for name, before, after in [
+            *((name, runs[0].section(name), run.section(name)) for name in ("model", "optimizer")),
+            ("trainer", runs[0].amounts, run.amounts),
+        ]:
+            if differing := sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key)):
+                values = f"{quoted(before.get(differing[0]))} and {quoted(after.get(differing[0]))}"
+                raise UsageError(
+                    f"{runs[0].source} and {run.source} differ in {name}/{differing[0]}: {values}.",
+                    why="All runs of a submission have the same settings except for seeds.",
+                    fix="Submit the runs under two names.",
+                )
+
+
+def is_log(place: str) -> bool:
+    """Return True for the place of a log, False for a run of the store or a preregistration."""
+    path = Path(place)
+    return place.startswith(ONLINE) or (
+        path.exists() and not any((path / name).exists() for name in ("spec.json", "statement.json"))
+    )

@@ -1,0 +1,157 @@
+"""`python -m marin_scaling.train.type_counts`: count parameters and FLOPs of a model by its registered name.
+
+It reads a `Question` as JSON from standard input, and writes the counts, or the fault of a section. It runs the code of an
+entry, so it is a process of its own, on the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import haliax as hax
+import jax
+import jax.numpy as jnp
+from levanter.models.lm_model import LmConfig, LmExample
+from levanter.optim.config import OptimizerConfig
+from levanter.tracker.tracker import NoopConfig
+from levanter.trainer import Trainer, TrainerConfig, initialize
+from levanter.trainer_state import TrainerState
+from pydantic import JsonValue
+
+from marin_scaling.canonical_json import dump_canonical
+from marin_scaling.errors import DocumentError, TrainingFailed
+from marin_scaling.strict_model import Part
+from marin_scaling.train.levanter_types import FIX_SECTION, decoded, run_code, told, with_fields
+from marin_scaling.train.step import flattened, language_model_loss
+
+_ON_THE_FORM = ("scan_layers", "gradient_checkpointing")
+
+
+class Question(Part):
+    """Model, optimizer and steps to count."""
+
+    model: dict[str, JsonValue]
+    optimizer: dict[str, JsonValue]
+    code: str | None
+    code_name: str
+    vocab_size: int
+    batch_sizes: tuple[int, ...]
+    train_steps: int
+    z_loss_weight: float
+
+
+def counts(question: Question) -> dict[str, Any]:
+    """Return the sections of a spec, and XLA's FLOPs of a step by batch size, with and without the optimizer."""
+    if question.code:
+        run_code(question.code, name=question.code_name)
+    config = decoded(LmConfig, "model", question.model)
+    optimizer = decoded(OptimizerConfig, "optimizer", question.optimizer)
+    counted = config.flops_per_token(question.vocab_size, config.max_seq_len)
+    if counted is None:
+        raise DocumentError(
+            f"model: {question.model['type']} does not count its FLOPs.",
+            why="The board compares entries by FLOPs.",
+            fix="Define flops_per_token in its class.",
+        )
+    vocab = hax.Axis("vocab", question.vocab_size)
+    shapes = eqx.filter_eval_shape(lambda: config.build(vocab, key=jax.random.PRNGKey(0)))
+    named = [each for each in jax.tree.leaves(shapes, is_leaf=_is_named) if hasattr(each, "size")]
+    embedded = sum(each.size for each in named if _is_named(each) and vocab.name in {axis.name for axis in each.axes})
+    total = sum(each.size for each in named)
+    model, own = dict(question.model), dict(question.optimizer)
+    return {
+        "model": {
+            "type": model.pop("type"),
+            "settings": model,
+            "hidden_dim": config.Embed.size,
+            "vocab_size": question.vocab_size,
+            "seq_len": config.max_seq_len,
+            "params_total": total,
+            "params_non_embedding": total - embedded,
+            "flops_per_token": 3.0 * counted,
+        },
+        "optimizer": {
+            "type": own.pop("type"),
+            "settings": own,
+            "learning_rate": float(optimizer.learning_rate),
+            "z_loss_weight": question.z_loss_weight,
+        },
+        "xla_flops": {size: _xla_flops(config, optimizer, question, batch_size=size) for size in question.batch_sizes},
+    }
+
+
+def _is_named(node: Any) -> bool:
+    return isinstance(node, hax.NamedArray)
+
+
+def _xla_flops(config: LmConfig, optimizer: OptimizerConfig, question: Question, *, batch_size: int) -> list[float]:
+    """Return XLA's FLOPs of a step's gradients, and of the whole step.
+
+    Layers are unrolled and not recomputed for this count, because XLA counts one pass of a loop. The program is counted as it
+    is lowered, before XLA changes it; compiled programs of the measured models differ by 0.2 to 2 %.
+    """
+    config, built = with_fields(config, dict.fromkeys(_ON_THE_FORM, False)), optimizer.build(question.train_steps)
+    key, tokens = jax.random.PRNGKey(0), jax.ShapeDtypeStruct((batch_size, config.max_seq_len), jnp.int32)
+    with _trainer(built, question, batch_size=batch_size) as trainer:
+
+        def begin() -> TrainerState:
+            model = config.build(hax.Axis("vocab", question.vocab_size), key=key)
+            return TrainerState.init(built, model, key=key, is_trainable=True, mp=trainer.mp)
+
+        leaves, rebuild = flattened(eqx.filter_eval_shape(begin))
+        found = []
+        for whole in (False, True):
+
+            def step(leaves: list[Any], tokens: Any, whole: bool = whole) -> Any:
+                state, example = rebuild(leaves), (_example(tokens),)
+                if whole:
+                    result = trainer._train_step(state, example, {}, _no_hooks=True)
+                    return jax.tree.leaves(eqx.filter((result.new_state, result.loss), eqx.is_array))
+                loss, gradients, _ = trainer._compute_gradients_microbatched(trainer.loss_fn, state.model, *example, key=key)
+                return jax.tree.leaves(eqx.filter((loss, gradients), eqx.is_array))
+
+            found.append(float((jax.jit(step).lower(leaves, tokens).cost_analysis() or {}).get("flops", 0.0)))
+    return found
+
+
+def _example(tokens: Any) -> Any:
+    axes = tuple(hax.Axis(name, size) for name, size in zip(("batch", "position"), tokens.shape, strict=True))
+    weights = jnp.broadcast_to(jnp.arange(tokens.shape[1]) < tokens.shape[1] - 1, tokens.shape).astype(jnp.float32)
+    return LmExample(tokens=hax.named(tokens, axes), loss_weight=hax.named(weights, axes))
+
+
+@contextlib.contextmanager
+def _trainer(optimizer: Any, question: Question, *, batch_size: int) -> Iterator[Trainer]:
+    with tempfile.TemporaryDirectory() as folder:
+        config = TrainerConfig(
+            tracker=NoopConfig(), log_dir=Path(folder), train_batch_size=batch_size, require_accelerator=False, log_jaxprs=False
+        )
+        initialize(config)
+        with Trainer(config, optimizer, language_model_loss(question.z_loss_weight), add_default_hooks=False) as trainer:
+            yield trainer
+
+
+def main() -> None:
+    """Answer one question."""
+    question = Question.model_validate_json(sys.stdin.read())
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # an entry's code may print
+    try:
+        answer: dict[str, Any] = counts(question)
+    except (DocumentError, TrainingFailed) as error:
+        answer = {"fault": {"what": error.what, "why": error.why, "fix": error.fix}}
+    except Exception as error:  # whatever the code of an entry, or a class with these settings, raises
+        answer = {"fault": {"what": told(error, question.code_name), "why": "", "fix": FIX_SECTION}}
+    with answers:
+        answers.write(dump_canonical(answer))
+
+
+if __name__ == "__main__":
+    main()
