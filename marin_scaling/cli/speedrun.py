@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from marin_scaling.accelerators import Machine
-    from marin_scaling.data.corpus import TokenCorpus
     from marin_scaling.errors import Finding
-    from marin_scaling.recipe.base import RungPlan
-    from marin_scaling.run.plan import OwnPlan
     from marin_scaling.speedrun.checks import Validated
-    from marin_scaling.speedrun.entry import Entry
     from marin_scaling.speedrun.submission import Submission
     from marin_scaling.speedrun.track import Track
 
@@ -267,18 +262,11 @@ def info(
     import json
 
     from marin_scaling.errors import Severity
-    from marin_scaling.speedrun.entry import entry_plan, read_entry, run_info, run_info_text
-    from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.speedrun.entry import run_info_text
+    from marin_scaling.speedrun.train_entry import plan_entry
 
-    entry, tracks = read_entry(entry_path), tracks_folder(entry_path)
-    found = run_info(
-        entry,
-        entry_plan(entry, path=entry_path),
-        machine=_machine(hardware, count, peak=peak) if hardware else None,
-        tracks=read_tracks(tracks),
-        price_per_chip_hour=price,
-        folder=tracks.parent,
-    )
+    on = _machine(hardware, count, peak=peak) if hardware else None
+    found = plan_entry(entry_path, machine=on, price_per_chip_hour=price)
     typer.echo(json.dumps(found, indent=1) if as_json else run_info_text(found))
     raise typer.Exit(1 if any(each["severity"] is Severity.ERROR for each in found["findings"]) else 0)
 
@@ -295,13 +283,11 @@ def run(
 
     Example: marin-scale speedrun run speedruns/entries/dense-20.yaml
     """
-    from marin_scaling.run.store import RUNS_DIR, workplace
-    from marin_scaling.speedrun.entry import entry_files, name_findings, read_entry
-    from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.run.store import RUNS_DIR
+    from marin_scaling.speedrun.entry import entry_files, read_entry
+    from marin_scaling.speedrun.train_entry import train_entry
 
-    tracks, entry = read_tracks(tracks_folder(to)), read_entry(entry_path)
-    _require_none(list(name_findings(entry, folder=to)))
-    made = _trained(entry_path, runs_dir=RUNS_DIR, work_root=workplace().work_root, where=where, tracks=tracks)
+    made, entry = train_entry(entry_path, on=where, to=to), read_entry(entry_path)
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
     _write_judged(made, to=to, sources=[RUNS_DIR / entry.runs_folder, entry_path, *entry_files(entry, entry_path, root=Path())])
 
@@ -326,36 +312,25 @@ def confirm(
 
     Example: marin-scale speedrun confirm speedruns/ada/dense-20/submission.json
     """
-    import tempfile
-
-    from marin_scaling.run.store import own_work_root
-    from marin_scaling.speedrun.entry import read_entry
-    from marin_scaling.speedrun.from_runs import confirmation
     from marin_scaling.speedrun.submission import read_submission
-    from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, read_tracks, tracks_folder
+    from marin_scaling.speedrun.track import read_tracks, tracks_folder
+    from marin_scaling.speedrun.train_entry import CodeNotRun, confirm_entry
 
-    tracks = read_tracks(tracks_folder(place))
     if place.is_dir() and not (place / "submission.json").is_file():
-        claimed = _to_retrain(place, base=base, tracks=tracks, retrain_all=retrain_all)
+        claimed = _to_retrain(place, base=base, tracks=read_tracks(tracks_folder(place)), retrain_all=retrain_all)
     else:
         claimed = [read_submission(place)]
-    outcomes, confirmed = [], True
+    confirmed = True
     for each in claimed:
-        entry_path = _entry_of(each)
-        if not runs_code and (code := read_entry(entry_path).code) is not None:
-            typer.echo(f"{each.name}  NOT confirmed: its entry has Python code of its own, {entry_path.parent / code}")
-            typer.echo(f"  Read the code, then: marin-scale speedrun confirm {shlex.quote(str(place))} --run-code")
+        try:
+            outcome = confirm_entry(each, tracks=read_tracks(tracks_folder(place)), on=where, run_code=runs_code)
+        except CodeNotRun as error:
+            typer.echo(f"{each.name}  NOT confirmed: {error}")
             confirmed = False
             continue
-        work_root = own_work_root()
-        work_root.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=work_root, prefix="again-") as folder:
-            root = Path(folder).absolute()
-            again = _trained(entry_path, runs_dir=root / "runs", work_root=root, where=where, tracks=tracks)
-        track = tracks.get(each.track)
-        outcomes.append(confirmation(each, again, tolerance=track.retraining_tolerance if track else RETRAINING_TOLERANCE))
-        typer.echo(outcomes[-1].sentence)
-    raise typer.Exit(0 if confirmed and all(outcome.confirmed for outcome in outcomes) else 1)
+        typer.echo(outcome.sentence)
+        confirmed &= outcome.confirmed
+    raise typer.Exit(0 if confirmed else 1)
 
 
 def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], retrain_all: bool) -> list[Submission]:
@@ -376,61 +351,6 @@ def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], r
     elif repository:
         typer.echo(f"warning: --base: {NO_BASE}. Retraining every submission.", err=True)
     return [each.submission for each in found if each.submission]
-
-
-def _entry_of(submission: Submission) -> Path:
-    from marin_scaling.errors import UsageError
-    from marin_scaling.speedrun.entry import entry_of
-
-    path = entry_of(submission)
-    if path is None or not path.is_file():
-        raise UsageError(
-            f"{submission.name} has no entry file{f': {path} does not exist' if path else ''}.",
-            why="A submission is retrained from the entry that code.path names.",
-            fix="Commit the entry file; run in the folder above speedruns/; or submit with marin-scale speedrun run.",
-        )
-    return path
-
-
-def _trained(entry_path: Path, *, runs_dir: Path, work_root: Path, where: str, tracks: Mapping[str, Track]) -> Submission:
-    """Train the missing runs of an entry that keeps its rules; return its submission."""
-    from marin_scaling.data.prepare import prepare
-    from marin_scaling.ladder.config import Hardware
-    from marin_scaling.run.store import Workplace, own_work_root, read_run, run_folder
-    from marin_scaling.speedrun.entry import entry_plan, entry_specs, read_entry, submission_of
-    from marin_scaling.train.session import pool_of, train_with_progress
-
-    entry = read_entry(entry_path)
-    corpus, plan = prepare(entry.data, work_root=own_work_root()), entry_plan(entry, path=entry_path)
-    _require_rules_kept(entry, plan, corpus=corpus, tracks=tracks)
-    specs = entry_specs(entry, plan, corpus=corpus)
-    pool = pool_of(where, Hardware(), runs=len(specs))
-    place = Workplace(runs_dir=runs_dir.absolute(), work_root=work_root)
-    train_with_progress(specs, corpus=corpus, label=entry.name, pool=pool, at=place)
-    stored = [read_run(run_folder(runs_dir, spec)) for spec in specs]
-    path, track = Path(os.path.relpath(entry_path)), tracks.get(entry.track)
-    return submission_of(entry, stored, path=path, plan=plan, track=track)
-
-
-def _require_rules_kept(entry: Entry, plan: RungPlan | OwnPlan, *, corpus: TokenCorpus, tracks: Mapping[str, Track]) -> None:
-    """Exit with status 1 if an entry breaks a rule that is known before training."""
-    from marin_scaling.speedrun.entry import planned_claim
-    from marin_scaling.speedrun.track import claim_findings
-
-    claim = planned_claim(entry, plan, track=tracks.get(entry.track), corpus=corpus)
-    _require_none(list(claim_findings(claim, tracks)))
-
-
-def _require_none(findings: Sequence[Finding]) -> None:
-    """Exit with status 1 if a finding is an error."""
-    from marin_scaling.errors import Severity
-
-    broken = [each for each in findings if each.severity is Severity.ERROR]
-    for each in broken:
-        typer.echo(each.line, err=True)
-    if broken:
-        typer.echo("Nothing was trained.", err=True)
-        raise typer.Exit(1)
 
 
 def _machine(name: str, count: int, *, peak: float | None) -> Machine:

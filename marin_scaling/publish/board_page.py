@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from marin_scaling.errors import MarinScalingError, Severity
+from marin_scaling.forecast.speedup_conventions import Speedup
 from marin_scaling.markdown import Markdown, escape, link, malformed_section, page_name, web_link, without_root
 from marin_scaling.printable import LISTED, joined
 from marin_scaling.publish.figures import figure_files, picture_files, render, show_figure, show_pictures
@@ -33,6 +34,7 @@ from marin_scaling.speedrun.leaderboard import (
     Record,
     boards,
     front,
+    gate_results,
     points,
     projections,
 )
@@ -197,6 +199,7 @@ def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dic
         **_shown(board, place, page="index", links=links, found=found, flops=budget),
         "heading": Markdown("###"),
         "track": track,
+        "gates": [] if track is None or not track.gates else gate_rows([row.submission for row in board.rows], track),
         "rules": [] if track is None else list(map(short_digests, track.rules())),
         "counted": f"accepted, {len(board.refused)} refused",
         "noise": "No submission has two seeds, so run-to-run noise is not known."
@@ -295,6 +298,22 @@ def _record_row(record: Record, links: Mapping[str, Markdown]) -> list[str]:
         format_flops(each.comparable_flops),
         f"{record.hypervolume:.4f}",
     ]
+
+
+def gate_rows(submissions: Sequence[Submission], track: Track) -> list[list[str]]:
+    """Return the table rows of all groups at all gates: group, gate, result, speedups with intervals, what is missing."""
+    return [
+        [each.group, str(each.gate), each.result, "; ".join(map(_speed, each.speedups)), each.why_not]
+        for each in gate_results(submissions, track)
+    ]
+
+
+def _speed(speedup: Speedup | None) -> str:
+    if speedup is None:
+        return "none"
+    low, high = speedup.interval
+    value = "above all bounds" if speedup.value is None else f"{speedup.value:.3g}"
+    return f"{value} [{low:.3g}, {'' if high is None else f'{high:.3g}'}]"
 
 
 def scaling_row(each: Projection) -> list[str]:

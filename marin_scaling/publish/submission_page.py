@@ -87,6 +87,7 @@ def _figures(each: Submission) -> list[list[str]]:
         ["trained tokens", _known(each.data.trained_tokens, format_count)],
         ["epochs", _known(each.epochs, "{:.3g}".format)],
         ["model FLOPs", f"{format_flops(compute.model_flops)} ({compute.model_flops_formula})"],
+        *_counts_and_code(each),
         ["machine", "not known" if hardware is None else f"{hardware.chips} x {hardware.kind}"],
         ["hardware FLOPs", _known(each.hardware_flops, format_flops)],
         ["MFU", _known(each.mfu, "{:.3f}".format)],
@@ -94,6 +95,17 @@ def _figures(each: Submission) -> list[list[str]]:
         ["cost in US dollars", _known(compute.cost_usd, "{:.2f}".format)],
         ["measured on", each.evaluation.name],
     ]
+
+
+def _counts_and_code(each: Submission) -> list[list[str]]:
+    """Return XLA's FLOPs and the digest of the code of an entry with a model of its own."""
+    gradients, whole = each.compute.xla_gradient_flops, each.compute.xla_flops
+    rows = []
+    if gradients is not None and whole is not None:
+        rows += [["FLOPs by XLA", f"{format_flops(gradients)} in gradients, {format_flops(whole)} with the optimizer"]]
+    if each.model.flops_per_token is not None and each.code and each.code.tree_sha256:
+        rows += [["Python code of the entry", f"SHA-256 {each.code.tree_sha256}"]]
+    return rows
 
 
 def _known(value: Any, shown: Any) -> str:

@@ -1,4 +1,4 @@
-"""Board of a track: points, Pareto fronts, records; and of scaling tracks, forecasts of a much larger run.
+"""Board of a track: points, Pareto fronts, records; and of scaling tracks, gates and forecasts of a much larger run.
 
 The larger run has as many tokens per parameter as the largest run of a group, which is one recipe at several sizes. Groups with
 overlapping intervals share ranks; a group that cannot be fitted has none.
@@ -16,14 +16,17 @@ from itertools import accumulate, pairwise
 from statistics import variance
 from typing import Any
 
-from marin_scaling.errors import MarinScalingError
+from marin_scaling.errors import MarinScalingError, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs
+from marin_scaling.forecast.speedup import BudgetComparison, compare_recipes
+from marin_scaling.forecast.speedup_conventions import Speedup
+from marin_scaling.printable import joined
 from marin_scaling.run.table import RunTable, table_of_frame
 from marin_scaling.speedrun.checks import Validated
 from marin_scaling.speedrun.submission import Submission
-from marin_scaling.speedrun.track import AXES, axis_key
+from marin_scaling.speedrun.track import AXES, Gate, Track, axis_key
 from marin_scaling.units import format_flops, format_number
 
 
@@ -387,7 +390,95 @@ def _too_little(ordered: Sequence[Submission], *, flops: float) -> str:
     return ""
 
 
-def _table(ordered: Sequence[Submission]) -> RunTable:
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """A scaling group at one gate of its track.
+
+    `result` is passed if all comparisons are certain (their 90 % intervals), likely if all estimates are in its favour, not
+    passed if one is not, and open if a run or a forecast is missing, with the reason `why_not`. `speedups` are those at the
+    gate's budgets, in time where all runs are on one kind of chip with known times, else in model FLOPs; None if missing.
+    """
+
+    group: str
+    gate: int
+    result: str
+    speedups: tuple[Speedup | None, ...] = ()
+    why_not: str = ""
+
+
+def gate_results(submissions: Sequence[Submission], track: Track) -> list[GateResult]:
+    """Return the results of every scaling group but the baseline at each gate, by group."""
+    groups: dict[str, list[Submission]] = defaultdict(list)
+    for each in sorted(submissions, key=lambda each: each.comparable_flops):
+        groups[each.group].append(each)
+    baseline = groups.pop(track.baseline or "", [])
+    return [result for name in sorted(groups) for result in _at_gates(name, groups[name], baseline, track)]
+
+
+_SAME_BUDGET = 1.1
+
+
+def _at_gates(name: str, members: Sequence[Submission], baseline: Sequence[Submission], track: Track) -> list[GateResult]:
+    timed = _on_one_chip([*members, *baseline])
+    try:
+        if not baseline:
+            raise UsageError(f"the baseline {track.baseline} has no entries.", fix="Add its entries.")
+        compared = compare_recipes(*(_table(each, timed=timed) for each in (baseline, members))).comparisons
+    except MarinScalingError as error:
+        return [
+            GateResult(group=name, gate=number, result="open", why_not=error.what) for number in range(1, 1 + len(track.gates))
+        ]
+    return [
+        _at_gate(name, number, gate, compared, members=members, baseline=baseline)
+        for number, gate in enumerate(track.gates, start=1)
+    ]
+
+
+def _at_gate(
+    name: str,
+    number: int,
+    gate: Gate,
+    compared: Sequence[BudgetComparison],
+    *,
+    members: Sequence[Submission],
+    baseline: Sequence[Submission],
+) -> GateResult:
+    found = [next((each for each in compared if _is_near(each.flops, flops)), None) for flops in gate.flops]
+    speeds = tuple(None if each is None else each.wall_clock or each.model_flops for each in found)
+    missing = [format_flops(flops) for flops, each in zip(gate.flops, speeds, strict=True) if each is None]
+    states = ["open" if each is None else _state(each.value, each.interval) for each in speeds]
+    why = f"no run of {joined(missing)} model FLOPs" if missing else ""
+    for flops in gate.projected_to_flops:
+        ours, theirs = (_projection(name, each, flops=flops) for each in (members, baseline))
+        if ours.forecast is None or theirs.forecast is None:
+            states.append("open")
+            why = why or f"no forecast for {format_flops(flops)} model FLOPs: {ours.why_not or theirs.why_not}"
+        else:
+            (low, high), (their_low, their_high) = ours.forecast.interval(), theirs.forecast.interval()
+            ratio = theirs.forecast.median / ours.forecast.median
+            states.append(_state(ratio, (their_low / high, their_high / low)))
+    worst = next(state for state in ("not passed", "open", "likely", "passed") if state in states)
+    return GateResult(group=name, gate=number, result=worst, speedups=speeds, why_not=why if worst == "open" else "")
+
+
+def _is_near(flops: float, other: float) -> bool:
+    return 1 / _SAME_BUDGET <= flops / other <= _SAME_BUDGET
+
+
+def _state(ratio: float | None, interval: tuple[float, float | None]) -> str:
+    """Return the state of a ratio that should be above 1; None is above all bounds."""
+    if interval[0] > 1:
+        return "passed"
+    return "likely" if ratio is None or ratio > 1 else "not passed"
+
+
+def _on_one_chip(submissions: Sequence[Submission]) -> bool:
+    """Return True if all runs have a known time on the same kind of chip."""
+    kinds = {each.compute.hardware.kind if each.compute.hardware else None for each in submissions}
+    return len(kinds) == 1 and None not in kinds and all(each.chip_seconds for each in submissions)
+
+
+def _table(ordered: Sequence[Submission], *, timed: bool = False) -> RunTable:
     import pandas as pd
 
     rows = [
@@ -399,6 +490,7 @@ def _table(ordered: Sequence[Submission]) -> RunTable:
             "tokens": target.tokens,
             "loss": each.bits_per_byte,
             "metric": "bits_per_byte",
+            **({"tokens_per_second": target.tokens / (each.chip_seconds or math.nan)} if timed else {}),
         }
         for each in ordered
         for target in [_target(each)]

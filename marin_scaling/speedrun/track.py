@@ -18,7 +18,7 @@ from marin_scaling.errors import DocumentError, Finding, error, note, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.strict_model import SHA256, Part
-from marin_scaling.units import format_number
+from marin_scaling.units import format_flops, format_number
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_yaml
 
@@ -54,6 +54,22 @@ RETRAINING_TOLERANCE = 0.0133
 Nine runs of the track cpu-5e11 were retrained on another machine with AVX-512, AVX2 and SSE4.2. Student's t with 27 degrees of
 freedom exceeds 3.69, with either sign, in one case of a thousand.
 """
+
+
+class Gate(Part):
+    """Budgets at which a scaling group must be faster than the track's baseline."""
+
+    flops: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=1)
+    """Model FLOPs of the compared runs, each within 10 %."""
+    projected_to_flops: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    """Model FLOPs at which the forecast loss must be lower than the baseline's."""
+
+    def rule(self, baseline: str | None) -> str:
+        """Return the gate in words."""
+        forecast = (
+            f", lower forecast at {joined(map(format_flops, self.projected_to_flops))}" if self.projected_to_flops else ""
+        )
+        return f"faster than {baseline} at {joined(map(format_flops, self.flops))} model FLOPs{forecast}"
 
 
 class Track(Part):
@@ -95,6 +111,10 @@ class Track(Part):
     """Largest difference in bits per byte between a seed's submitted and retrained loss; default: measured on a CPU."""
     projected_to_flops: float | None = Field(default=None, gt=0)
     """Budget in model FLOPs at which a scaling track ranks groups by the forecasts of their laws."""
+    baseline: Name | None = None
+    """Scaling group that the others are compared with at the gates."""
+    gates: tuple[Gate, ...] = ()
+    """Gates of scaling groups, one after the other."""
 
     @field_validator("limits")
     @classmethod
@@ -109,6 +129,8 @@ class Track(Part):
         for key in ("retrained_by_ci", "target_bits_per_byte"):
             if getattr(self, key) and self.seeds_at_least < 2:
                 raise ValueError(f"{key}: noise needs several seeds; set seeds_at_least to 2 or more")
+        if (self.baseline is None) != (not self.gates):
+            raise ValueError("baseline and gates belong together; one of them is missing")
         return self
 
     def rules(self) -> list[str]:
@@ -127,6 +149,7 @@ class Track(Part):
                 self.target_bits_per_byte
             ),
             "every entry is retrained before merging": self.retrained_by_ci,
+            **{f"gate {number}: {gate.rule(self.baseline)}": True for number, gate in enumerate(self.gates, start=1)},
         }
         return [sentence for sentence, holds in asked.items() if holds]
 

@@ -1,6 +1,8 @@
 """Workflows, ours and those that `init` writes: pinned code, no kept token, least rights, and nothing of high severity."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -66,10 +68,34 @@ def test_speedrun_checks_compare_with_the_base_branch_in_a_whole_clone(workflows
     """Without the base, a copy could be taken for its original, and every entry would be retrained."""
     (path,) = [each for each in workflows if each.name == "speedrun.yml"]
     (job,) = documents([path])[0]["jobs"].values()
-    commands = [step["run"] for step in job["steps"] if "marin-scale speedrun" in step.get("run", "")]
-    assert [command.split()[2] for command in commands] == ["validate", "confirm"]
+    commands = [step["run"] for step in job["steps"] if " speedrun " in step.get("run", "")]
+    assert [command.partition(" speedrun ")[2].split()[0] for command in commands] == ["validate", "confirm", "confirm"]
     assert all(command.endswith('--base "origin/$GITHUB_BASE_REF"') for command in commands)
     assert [step["with"]["fetch-depth"] for step in job["steps"] if "checkout" in step.get("uses", "")] == ["0"]
+
+
+def test_code_of_an_entry_runs_after_a_label_without_network_or_new_rights(workflows: list[Path]) -> None:
+    """A push does not run it, also not to a branch with the label; what runs can neither reach a server nor become root."""
+    (path,) = [each for each in workflows if each.name == "speedrun.yml"]
+    document = documents([path])[0]
+    (job,) = document["jobs"].values()
+    assert "secrets" not in path.read_text()
+    assert job["if"] == "github.event.action != 'labeled' || github.event.label.name == 'run-code'"
+    (step,) = [each for each in job["steps"] if "--run-code" in each.get("run", "")]
+    assert step["if"] == "github.event.action == 'labeled'"
+    if os.geteuid() or shutil.which("unshare") is None or shutil.which("setpriv") is None:
+        pytest.skip("only root may take the network away here")
+    wrapper = " ".join(step["run"].partition("env PATH")[0].split()).removeprefix("sudo ")
+    tried = (
+        "import socket\ntry:\n  socket.create_connection(('1.1.1.1', 53), 2)\nexcept OSError as error:\n  print(error.errno)"
+    )
+    done = subprocess.run(
+        ["bash", "-c", f'{wrapper} bash -c "grep NoNewPrivs /proc/self/status; exec python3 -c \\"$1\\"" - "$1"', "-", tried],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["NoNewPrivs:", "1", str(errno.ENETUNREACH)], done.stderr
 
 
 def test_every_package_is_installed_in_a_known_version(workflows: list[Path]) -> None:

@@ -10,6 +10,7 @@ import yaml
 from command_line import assert_refused, marin_scale, marin_scale_process
 from submission_factory import submission
 
+import marin_scaling as ms
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import DocumentError, StorageError
 from marin_scaling.recipe.model_shape import ModelShape, training_flops
@@ -17,6 +18,7 @@ from marin_scaling.run.spec import BatchStage, windows_before
 from marin_scaling.speedrun.checks import accounting_findings
 from marin_scaling.speedrun.entry import Entry, entry_files, entry_plan, read_entry, write_starter
 from marin_scaling.speedrun.submission import Submission, compared_flops, write_submission
+from marin_scaling.speedrun.train_entry import CodeNotRun, RulesBroken
 
 SIZES = {"hidden_dim": 16, "intermediate_dim": 48, "num_layers": 2, "num_heads": 2, "num_kv_heads": 2}
 LLAMA: dict[str, Any] = {
@@ -118,6 +120,21 @@ def test_a_class_that_cannot_be_made_is_refused_with_its_place(
 
 
 @levanter
+def test_python_plans_and_refuses_what_breaks_a_rule(tmp_path: Path) -> None:
+    """Before anything is trained, with all findings."""
+    path = written(tmp_path)
+    tracks = tmp_path / "speedruns" / "tracks"
+    tracks.mkdir(parents=True)
+    (tracks / "tiny.yaml").write_text("name: tiny\ntitle: Tiny\nlimits: {model_flops: 1.0}\nseeds_at_least: 9\n")
+    found = ms.plan_entry(path)
+    assert found["xla_flops"] > found["xla_gradient_flops"] > 0
+    with pytest.raises(RulesBroken) as broken:
+        ms.train_entry(path, to=tmp_path / "speedruns")
+    assert {each.where for each in broken.value.findings} == {"model_flops", "seeds"}
+    assert not (tmp_path / "runs").exists()
+
+
+@levanter
 def test_code_may_print(tmp_path: Path) -> None:
     path = written(tmp_path, "print('{')\n")
     assert entry_plan(read_entry(path), path=path).recipe == "levanter"
@@ -167,11 +184,14 @@ def test_validation_runs_no_code_and_compares_its_digest(tmp_path: Path) -> None
     assert not (tmp_path / "ran").exists()
 
 
-def test_code_of_others_runs_only_if_asked(tmp_path: Path) -> None:
+def test_code_of_others_runs_only_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by `confirm` as a workflow calls it."""
     with_code(tmp_path)
     (tmp_path / "speedruns" / "tracks").mkdir()
     (tmp_path / "speedruns" / "tracks" / "t.yaml").write_text("name: t\ntitle: T\nretrained_by_ci: true\nseeds_at_least: 2\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CodeNotRun):
+        ms.confirm_entry("speedruns/ada/llama/submission.json")
     done = marin_scale("speedrun", "confirm", "speedruns/ada/llama/submission.json", cwd=tmp_path)
     assert done.returncode == 1
     assert "own.py" in done.stdout

@@ -8,8 +8,9 @@ from submission_factory import submission_document
 
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.publish.board_page import scaling_row
-from marin_scaling.speedrun.leaderboard import Projection, projections
-from marin_scaling.speedrun.submission import Submission
+from marin_scaling.speedrun.leaderboard import GateResult, Projection, gate_results, projections
+from marin_scaling.speedrun.submission import SeedResult, Submission
+from marin_scaling.speedrun.track import Gate, Track
 
 FLOPS = 1e21
 LAW = SurfaceLaw(E=0.6, A=30.0, B=60.0, alpha=0.34, beta=0.28)
@@ -105,3 +106,58 @@ def test_a_row_shows_ranks_intervals_and_what_was_held_out() -> None:
     rows = list(map(scaling_row, found))
     assert [row[0] for row in rows] == ["1 to 2", "1 to 2"]
     assert all("inside its interval" in row[6] for row in rows)
+
+
+BUDGETS = tuple(6 * 20 * size**2 for size in SIZES)
+
+
+def gated(members: Sequence[Submission], *gates: Gate) -> list[GateResult]:
+    """The results of all groups at these gates, against the group `base`."""
+    return gate_results(members, Track(name="scaling", title="x", baseline="base", gates=gates))
+
+
+def test_a_group_that_is_surely_faster_passes_and_a_slower_one_does_not() -> None:
+    """By its speedup at each budget; a gate beyond the runs stays open, and names the budget."""
+    members = [*group("base"), *group("good", better_by=0.02), *group("bad", better_by=-0.02)]
+    first, second = Gate(flops=BUDGETS[:2]), Gate(flops=(*BUDGETS[:4], 1e25))
+    found = {(each.group, each.gate): each for each in gated(members, first, second)}
+    assert [found[group, 1].result for group in ("good", "bad")] == ["passed", "not passed"]
+    assert found["good", 1].speedups[0].value > 1.05
+    assert found["bad", 1].speedups[0].value < 0.95
+    assert found["good", 2].result == "open"
+    assert "1e25" in found["good", 2].why_not
+    assert found["bad", 2].result == "not passed"
+
+
+def test_a_better_forecast_is_part_of_a_gate() -> None:
+    """A group that is better at all sizes is likely better far beyond them; one whose law cannot be known leaves it open."""
+    gate = Gate(flops=BUDGETS[1:3], projected_to_flops=(FLOPS,))
+    (found,) = gated([*group("base"), *group("good", better_by=0.05)], gate)
+    assert found.result in ("passed", "likely")
+    (found,) = gated([*group("base"), *group("good", better_by=0.05)[1:3]], gate)
+    assert found.result == "open"
+    assert found.why_not
+
+
+def _four_times_as_long(seed: SeedResult) -> SeedResult:
+    return seed.model_copy(update={"training_seconds": 4 * (seed.training_seconds or math.nan)})
+
+
+def test_the_time_counts_where_all_runs_are_on_one_kind_of_chip() -> None:
+    """A quarter of the speed quarters the speedup: what is better for its FLOPs does not pass."""
+    slow = [
+        each.model_copy(update={"seeds": tuple(map(_four_times_as_long, each.seeds))}) for each in group("good", better_by=0.02)
+    ]
+    gate = Gate(flops=BUDGETS[:2])
+    (fast,), (late,) = (gated([*group("base"), *members], gate) for members in (group("good", better_by=0.02), slow))
+    assert fast.result == "passed"
+    assert late.result == "not passed"
+    assert late.speedups[0].value == pytest.approx(fast.speedups[0].value / 4, rel=1e-6)
+
+
+def test_a_gate_without_its_baseline_is_open_and_a_track_without_one_is_refused() -> None:
+    assert [each.result for each in gated(group("good"), Gate(flops=BUDGETS[:1]))] == ["open"]
+    with pytest.raises(ValueError, match="baseline"):
+        Track(name="x", title="x", gates=(Gate(flops=BUDGETS[:1]),))
+    with pytest.raises(ValueError, match="gates"):
+        Track(name="x", title="x", baseline="base")

@@ -17,9 +17,13 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 from run_factory import corpus, rung_spec  # noqa: E402
 
+from marin_scaling.errors import Severity  # noqa: E402
 from marin_scaling.ladder.config import Compute  # noqa: E402
 from marin_scaling.run.spec import RunSpec  # noqa: E402
 from marin_scaling.run.trackers import read_tracked_runs  # noqa: E402
+from marin_scaling.speedrun.checks import accounting_findings  # noqa: E402
+from marin_scaling.speedrun.from_logs import submission_from_logs  # noqa: E402
+from marin_scaling.speedrun.submission import Author  # noqa: E402
 
 
 def state_as_train_lm_begins(trainer: Any, spec: RunSpec, optimizer: Any) -> Any:
@@ -75,3 +79,15 @@ def test_levanters_command_trains_an_emitted_rung_as_we_do(
         assert loss == pytest.approx(rows[step].train_loss_nats_per_token, rel=1e-5)
     assert run.metrics["eval/loss"] * 1.4426950408889634 == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert run.config["trainer/id"] == spec.directory_name
+
+    made = submission_from_logs(
+        [str(log)], name="ada/logged", track="free", rules=None, author=Author(name="Ada"), description="", trials=1
+    )
+    assert made.compute.model_flops == pytest.approx(spec.flops, rel=1e-9)
+    assert made.data.trained_tokens == spec.trained_tokens
+    assert made.model.params_total == ours.params_total
+    assert (made.training.batch_size, made.training.steps) == (spec.batch_size, spec.train_steps)
+    (seed,) = made.seeds
+    assert seed.seed == spec.seed
+    assert seed.bits_per_byte == run.metrics["eval/validation/bpb"]
+    assert not [each for each in accounting_findings(made) if each.severity is Severity.ERROR]
