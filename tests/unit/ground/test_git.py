@@ -19,6 +19,7 @@ STARTERS = {
     "git.py",
     "preregistration/signing/keys.py",
     "publish/build.py",
+    "speedrun/own_classes.py",
     "train/compile_for.py",
     "train/launcher.py",
     "train/ray_pool.py",

@@ -25,6 +25,7 @@ OWN_READERS = {
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/seal.py": "the answer of a time authority",
     "publish/figures.py": "a file of the package, and the cache of this user",
+    "speedrun/entry.py": "files of the package",
     "untrusted_files.py": "the reader itself",
     "run/table_io.py": "the content of a compressed table, in memory",
     "run/curves.py": "a curve under way on this machine",
