@@ -105,6 +105,7 @@ def test_the_page_shows_both_counts_and_the_code(trained: Path) -> None:
     compute = gated.submission.compute
     for count in (compute.model_flops, compute.xla_gradient_flops, compute.xla_flops):
         assert format_flops(count) in text
+    assert "confirm speedruns/ada/gated/submission.json --run-code" in text
     assert sha256_hex((trained / "speedruns" / "entries" / "ada" / "gated" / "model.py").read_bytes()) in text
 
 

@@ -183,3 +183,17 @@ def test_what_differs_from_the_parent_is_shown_whatever_its_author_says(tmp_path
     assert "| training.config.wd |  | 0.1 |" in shown
     assert "batch" not in shown.split("## Made from")[1].split("##")[0]
     assert "+0.1250 bits per byte" in shown
+
+
+def test_a_track_with_gates_shows_each_group_at_each_gate(tmp_path: Path) -> None:
+    """Also a gate that cannot be decided yet, with the reason."""
+    tracks = tmp_path / "speedruns" / "tracks"
+    tracks.mkdir(parents=True)
+    gates = "baseline: llama\ngates: [{flops: [1.0e+18]}, {flops: [1.0e+18, 1.0e+19], projected_to_flops: [1.0e+22]}]\n"
+    (tracks / "fineweb-edu.yaml").write_text(f"name: fineweb-edu\ntitle: x\n{gates}")
+    page = pages(tmp_path, submission(), other("moe/130m"))["speedrun/index.md"]
+    table = page.partition("Gates: fineweb-edu")[2]
+    for gate in (1, 2):
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| moe | {gate} |")]
+        assert "| open |" in row
+        assert not row.rstrip().endswith("|  |")
