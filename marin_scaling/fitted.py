@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from marin_scaling.errors import FitRefused, RunTableError, UsageError, missing_extra
+from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.fit import fit as fit_table
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind
-from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity

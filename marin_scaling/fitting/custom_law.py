@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.fit import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fitting.law import LAWS, Law, LawKind, LossDraws, Targets, refuse
 from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
-from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.laws import Array
 from marin_scaling.printable import printable
 

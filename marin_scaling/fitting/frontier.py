@@ -15,6 +15,7 @@ import numpy as np
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.allocation import allocation_through
 from marin_scaling.fitting.coupled_law import KAPPA, SHARE_FREEDOM, Prior, Unknowns
+from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.importance_sampling import sample_posterior
 from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets, left_out, refuse
 from marin_scaling.fitting.optima import (
@@ -27,7 +28,6 @@ from marin_scaling.fitting.optima import (
     through_bowls,
 )
 from marin_scaling.fitting.posterior import FittedRuns, SurfacePosterior, counted_sizes, relative_noise
-from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 from marin_scaling.units import format_number
 

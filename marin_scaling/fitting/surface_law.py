@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.fit import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fitting.law import Law, LawKind, LossDraws, Targets, refuse
 from marin_scaling.fitting.optima import all_runs_drawn, loss_rises, size_column
-from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fitting.surface import (
     SURFACE_UNKNOWNS,
     CentredRuns,

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law, refuse_contradictions
 from marin_scaling.fitting.optima import size_column
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.printable import wrapped
 from marin_scaling.run.cells import repeats_data

@@ -14,7 +14,7 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, RunTableError
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reach
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_document

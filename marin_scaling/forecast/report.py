@@ -12,8 +12,8 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
-from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
 from marin_scaling.forecast.forecast import Forecast, above_optimum
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS

@@ -13,10 +13,9 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, MarinScalingError, RunTableError, UsageError
-from marin_scaling.fitting.fit import best_of_cells
+from marin_scaling.fitting.fit import FitResult, best_of_cells
 from marin_scaling.fitting.frontier import FrontierOfBudgets
 from marin_scaling.fitting.law import refuse_contradictions
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.speedup import (
     COLUMNS_HEAD,
     CONVENTIONS,

@@ -75,7 +75,7 @@ from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
 
 if TYPE_CHECKING:
-    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.fitting.fit import FitResult
     from marin_scaling.run.table import ReadingChoices, RunTable
 
 

@@ -35,7 +35,7 @@ from marin_scaling.preregistration.register import (
     standing_registration,
 )
 from marin_scaling.preregistration.registry import REGISTRY, read_registration, registration_folders, signers_path
-from marin_scaling.preregistration.review.trust_changes import look_alike
+from marin_scaling.preregistration.review.changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, SigningKey, find_principal, find_signing_key
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -50,7 +50,7 @@ from marin_scaling.units import format_count, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
-    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.fitting.fit import FitResult
     from marin_scaling.forecast.backtest import Backtest
     from marin_scaling.forecast.forecast import Target
     from marin_scaling.ladder.config import Promise

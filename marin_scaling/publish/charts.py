@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from marin_scaling.experiment.experiment import Step
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.fitting.optima import has_bowl, size_column
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.laws import Array
 from marin_scaling.printable import RUNS_DRAWN

@@ -13,7 +13,7 @@ import altair as alt
 import pandas as pd
 
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.markdown import Markdown, cell, listed, page_name, web_link, without_root
 from marin_scaling.preregistration.imported import REGISTRIES, ImportedRegistry, imported_registries

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitResult, FitStatus
+from marin_scaling.fitting.fit import FitResult, FitStatus, fit
 from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root

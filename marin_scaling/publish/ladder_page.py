@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
 from marin_scaling.preregistration.outcome import State

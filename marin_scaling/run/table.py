@@ -27,10 +27,9 @@ from marin_scaling.errors import (
 from marin_scaling.printable import TEXT_CHARACTERS, joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
 from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_checkpoints, find_sweep
+from marin_scaling.run.column_units import audit_loss_unit, convert_units, loss_in_nats, mend_overflow, stated_factors
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
-from marin_scaling.run.loss_units import audit_loss_unit, loss_in_nats
-from marin_scaling.run.size_units import convert_units, mend_overflow, stated_factors
 from marin_scaling.run.table_io import BadCells, RawTable, is_empty, number_in, read_numbers, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present

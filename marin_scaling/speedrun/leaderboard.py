@@ -17,8 +17,7 @@ from statistics import variance
 from typing import Any
 
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs
 from marin_scaling.run.table import RunTable, table_of_frame
 from marin_scaling.speedrun.checks import Validated

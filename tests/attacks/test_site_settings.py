@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import SiteError
-from marin_scaling.publish.build import build_site
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import build_site, make_user_repository
 from marin_scaling.untrusted_files import UnsafeTreeError
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +177,7 @@ def test_mkdocs_imports_nothing_of_the_repository_and_knows_no_secret(root: Path
 
 @pytest.mark.parametrize("place", ["this repository", "a new one"])
 def test_our_own_settings_are_allowed(place: str, root: Path) -> None:
-    from marin_scaling.publish.site_settings import require_plain_settings
+    from marin_scaling.publish.build import require_plain_settings
 
     at = ROOT if place == "this repository" else root
     require_plain_settings(at)

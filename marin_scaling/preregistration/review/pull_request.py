@@ -36,15 +36,15 @@ from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
-from marin_scaling.preregistration.review.compare_trees import (
+from marin_scaling.preregistration.review.changes import (
     BaseFault,
     base_faults,
     compared_trees,
     file_at,
     first_received,
     log_at,
+    trust_changes,
 )
-from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, moment_text

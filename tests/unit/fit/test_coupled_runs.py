@@ -9,9 +9,8 @@ import pytest
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.combined_law import fitted_runs, log_sparsity_at, sparsity_of
 from marin_scaling.fitting.coupled_law import KAPPA, Normal, Prior
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.fitting.law import Targets
-from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.table import RunTable, simulate_ladder

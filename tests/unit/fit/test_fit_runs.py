@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.run.table import RunTable, simulate_ladder
 

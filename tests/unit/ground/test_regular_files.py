@@ -21,7 +21,7 @@ OWN_READERS = {
     "data/prepare.py": "text that was prepared on this machine",
     "data/documents.py": "Python's own library",
     "data/filter.py": "corpora that are written on this machine",
-    "fitting/predictive.py": "a file of the package",
+    "fitting/combined_law.py": "a file of the package",
     "preregistration/signing/keys.py": "a person's keys",
     "preregistration/events/seal.py": "the answer of a time authority",
     "publish/figures.py": "a file of the package, and the cache of this user",
