@@ -16,13 +16,21 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import stdtrit
 
-from marin_scaling.fitting.allocation import allocation_through, follows_one_ratio
 from marin_scaling.fitting.coupled_law import KAPPA, SHARE, SIGMA, SLOPES, TAU, CoupledLaws, Prior, laws_of
 from marin_scaling.fitting.fit import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fitting.frontier import FrontierPosterior, fit_frontier_posterior
 from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets
-from marin_scaling.fitting.optima import BowlShape, DrawnPoints, all_runs_drawn, loss_rises, size_column
+from marin_scaling.fitting.optima import (
+    BowlShape,
+    DrawnPoints,
+    all_runs_drawn,
+    allocation_through,
+    follows_one_ratio,
+    loss_rises,
+    size_column,
+)
 from marin_scaling.fitting.posterior import (
     MOST_RUNS,
     UPWARD,
@@ -34,11 +42,10 @@ from marin_scaling.fitting.posterior import (
     variances,
 )
 from marin_scaling.laws import Array
+from marin_scaling.run.table import RunTable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from marin_scaling.run.table import RunTable
 
 
 FREEDOM = 3.0
@@ -222,8 +229,6 @@ def _shares(laws: int, generator: np.random.Generator) -> Array:
 
 def _student(shares: Array) -> Array:
     """Return the quantiles of Student's t at shares of probability."""
-    from scipy.special import stdtrit
-
     return np.asarray(stdtrit(FREEDOM, shares))
 
 

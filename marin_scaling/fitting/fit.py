@@ -12,8 +12,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import Finding, Severity, UsageError
+from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.law import DEFAULT_LAW, Law, LawKind, find_law
-from marin_scaling.fitting.optima import Bowl, DrawnPoints, FrontierPoint
+from marin_scaling.fitting.optima import Allocation, Bowl, DrawnPoints, FrontierPoint
 from marin_scaling.laws import effective_tokens
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.cells import Sweep, cells_of, find_sweep, repeats_data
@@ -21,9 +22,6 @@ from marin_scaling.run.table import RunTable, signed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from marin_scaling.fitting.allocation import Allocation
-    from marin_scaling.fitting.coupled_law import Prior
 
 
 LARGE_MISFIT = 0.02
