@@ -234,10 +234,7 @@ def require_samples_of(losses: Sequence[float], quantiles: Mapping[float, float]
 
 def _quantile(losses: Sequence[float], level: float) -> float:
     """Return a quantile of rising losses, each at the middle of its share."""
-    place = min(max(level * len(losses) - 0.5, 0.0), len(losses) - 1.0)
-    low = int(place)
-    high = min(low + 1, len(losses) - 1)
-    return losses[low] + (place - low) * (losses[high] - losses[low])
+    return _between(losses, min(max(level * len(losses) - 0.5, 0.0), len(losses) - 1.0))
 
 
 def _beyond(rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, float]:
@@ -594,6 +591,7 @@ def thinned(losses: Sequence[float]) -> list[float]:
 
 
 def _between(ordered: Sequence[float], place: float) -> float:
+    """Return the value at a place between two of rising ones."""
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))

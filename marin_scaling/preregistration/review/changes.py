@@ -17,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives import hashes
+
 from marin_scaling.canonical_json import has_digest, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, UsageError, VerificationError, refuse
 from marin_scaling.files import read_bytes, read_plain
@@ -327,7 +329,7 @@ def _warnings_of_new(each: AllowedSigner, *, listed: Sequence[AllowedSigner]) ->
         yield f"one key for two names: {each.principal} and {', '.join(names)} count as one person"
     if alike:
         yield f"{each.principal} looks like {', '.join(alike)}"
-    if _is_wide(each.namespaces):
+    if each.namespaces is None or any(mark in each.namespaces for mark in "*?"):
         yield "its namespaces are not limited to forecasts"
 
 
@@ -344,10 +346,6 @@ def _widened(was: AllowedSigner, now: AllowedSigner) -> Iterator[str]:
             yield f"the {what} of this key was {'removed' if gone else f'moved {moved}'}{again}"
     if now.namespaces != was.namespaces and was.namespaces is not None and not _is_within(now.namespaces, was.namespaces):
         yield "its namespaces are wider"
-
-
-def _is_wide(namespaces: str | None) -> bool:
-    return namespaces is None or any(mark in namespaces for mark in "*?")
 
 
 def _is_within(now: str | None, was: str) -> bool:
@@ -442,7 +440,6 @@ def _root_changes(path: Path, *, before: bytes | None, base: str) -> Iterator[Tr
 def _certificates(raw: bytes | None, *, name: str, may_fail: bool = False) -> dict[str, str]:
     """Return the subjects of certificates by fingerprint."""
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
 
     try:
         found: Iterable[x509.Certificate] = x509.load_pem_x509_certificates(raw) if raw else ()
