@@ -535,7 +535,7 @@ def _median(
 ) -> float:
     """Return the median for the same target from these runs, or some of them, by another law."""
     runs = result.frame if frame is None else frame
-    other = refit(RunTable(frame=runs, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric))
+    other = refit(RunTable(frame=runs, source=result.source, metric=result.metric))
     return _forecast_median(other, target if other.law.knows_any_size else optimal_target(other, target.flops))
 
 

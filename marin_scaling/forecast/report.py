@@ -15,7 +15,7 @@ from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
-from marin_scaling.forecast.forecast import Forecast, above_optimum
+from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
@@ -26,7 +26,6 @@ from marin_scaling.units import counted, format_count, format_flops, format_numb
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.forecast.forecast import SensitivityRow
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
@@ -187,14 +186,10 @@ def _left_out_text(excluded: Sequence[Exclusion]) -> str:
         return ""
     by_reason: dict[str, list[str]] = {}
     for each in excluded:
-        by_reason.setdefault(each.why, []).append(_short_name(each.run))
+        by_reason.setdefault(each.why, []).append(each.run[:16] if len(each.run) == 64 else each.run)
     lines = [wrapped(f"{name_some(runs)}: {why}", "  ") for why, runs in list(by_reason.items())[:_LISTED_EXCLUSIONS]]
     more = sum(map(len, list(by_reason.values())[_LISTED_EXCLUSIONS:]))
     return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more else [])])
-
-
-def _short_name(run: str) -> str:
-    return run[:16] if len(run) == 64 else run
 
 
 def _points_text(result: FitResult) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +37,8 @@ from marin_scaling.printable import wrapped
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.groups import count_ratio
-from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.run.table import BUDGET_SPAN, RunTable
 from marin_scaling.units import format_flops
-
-if TYPE_CHECKING:
-    from marin_scaling.run.table import RunTable
 
 CONVENTIONS = ("own", "marin")
 

@@ -17,13 +17,11 @@ from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws, FrontierOfB
 from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl, noise_variance
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 from marin_scaling.run.cells import cells_of
-from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.run.table import BUDGET_SPAN, RunTable
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from marin_scaling.run.table import RunTable
 
 
 @dataclass(frozen=True, kw_only=True)

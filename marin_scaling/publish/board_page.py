@@ -324,7 +324,8 @@ def board_page(speedruns: Speedruns, *, root: Path) -> dict[str, bytes]:
     for section in sections:
         files |= section["files"]
     if rows:
-        files |= {f"{_FOLDER}/board.json": _json(rows), f"{_FOLDER}/board.csv": _csv(rows)}
+        document = json.dumps({"format_version": 1, "entries": rows}, indent=1, allow_nan=False) + "\n"
+        files |= {f"{_FOLDER}/board.json": document.encode(), f"{_FOLDER}/board.csv": _csv(rows)}
         files |= {f"{_FOLDER}/{name}": content for name, content in live_board(speedruns.boards, pages=names).items()}
     return files
 
@@ -567,10 +568,6 @@ def _refused(validated: Sequence[Validated], names: Mapping[str, str]) -> list[l
         for found in each.findings
         if found.severity is Severity.ERROR
     ]
-
-
-def _json(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    return json.dumps({"format_version": 1, "entries": rows}, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -28,12 +28,11 @@ from marin_scaling.run.audit import (
 )
 from marin_scaling.run.columns import formula_of, unit_of_name
 from marin_scaling.run.groups import evenly_spread
+from marin_scaling.run.table_io import RawTable
 from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from marin_scaling.run.table_io import RawTable
 
 
 PLAUSIBLE = (0.3, 3.0)

@@ -49,6 +49,10 @@ class Column:
     if_empty: str | float | None = None
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 LOSS_KEYS = (
     "eval/paloma/macro_loss",
     "eval/macro_bpb",
@@ -78,19 +82,10 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="flops",
             meaning="training FLOPs",
-            aliases=(
-                "train_flops",
-                "training_flops",
-                "total_flops",
-                "train_flops_incl_lm_head",
-                "compute",
-                "C",
-                "throughput/total_gflops",
-                "total_gflops",
-                "throughput/total_training_gflops",
-                "total_training_gflops",
-                "total_training_flops",
-                "model_flops",
+            aliases=_words(
+                "train_flops training_flops total_flops train_flops_incl_lm_head compute C "
+                "throughput/total_gflops total_gflops throughput/total_training_gflops total_training_gflops "
+                "total_training_flops model_flops"
             ),
             required=True,
             signed=True,
@@ -99,18 +94,9 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="params",
             meaning="parameters, all of them",
-            aliases=(
-                "total_params",
-                "params_total",
-                "parameters",
-                "num_params",
-                "n_params",
-                "N",
-                "parameter_count",
-                "num_parameters",
-                "total_parameters",
-                "model_params",
-                "model_size",
+            aliases=_words(
+                "total_params params_total parameters num_params n_params N parameter_count num_parameters "
+                "total_parameters model_params model_size"
             ),
             required=True,
             signed=True,
@@ -119,17 +105,9 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="active_params",
             meaning="parameters that a token passes",
-            aliases=(
-                "params_active",
-                "num_active_params",
-                "active_parameters",
-                "active_parameter_count",
-                "active_param_count",
-                "num_active_parameters",
-                "n_active_params",
-                "activated_params",
-                "activated_parameters",
-                "Na",
+            aliases=_words(
+                "params_active num_active_params active_parameters active_parameter_count active_param_count "
+                "num_active_parameters n_active_params activated_params activated_parameters Na"
             ),
             signed=True,
             stored=lambda run: run.record.params_active,
@@ -139,18 +117,9 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="tokens",
             meaning="trained tokens",
-            aliases=(
-                "train_tokens",
-                "trained_tokens",
-                "total_tokens",
-                "num_tokens",
-                "n_tokens",
-                "D",
-                "throughput/total_tokens",
-                "tokens_trained",
-                "training_tokens",
-                "tokens_seen",
-                "total_training_tokens",
+            aliases=_words(
+                "train_tokens trained_tokens total_tokens num_tokens n_tokens D throughput/total_tokens "
+                "tokens_trained training_tokens tokens_seen total_training_tokens"
             ),
             required=True,
             signed=True,

@@ -31,7 +31,7 @@ def table_of(params, tokens, *, loss=None, noise=0.001):
         loss = surface_loss(SURFACE, params=params, tokens=tokens) * (1 + noise * deviates)
     columns = {"flops": flops, "params": params, "tokens": tokens, "loss": loss, "budget_flops": flops}
     frame = pd.DataFrame({"run": [f"r{row}" for row in range(len(params))], **columns})
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="table.csv", metric="loss")
+    return RunTable(frame=frame, source="table.csv", metric="loss")
 
 
 def sparse(runs, sparsity):

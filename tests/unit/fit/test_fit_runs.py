@@ -29,7 +29,7 @@ def table(**columns):
     frame = pd.DataFrame({"run": [f"r{n}" for n in range(len(columns["flops"]))], **columns}).assign(
         budget_flops=columns["flops"]
     )
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="table.csv", metric="loss")
+    return RunTable(frame=frame, source="table.csv", metric="loss")
 
 
 def test_a_known_surface_gives_its_own_frontier():
