@@ -31,7 +31,7 @@ from marin_scaling.markdown import page_name, without_root
 from marin_scaling.preregistration.log import Receipts, read_log, receipts_with_history
 from marin_scaling.preregistration.outcome import State, Verdict
 from marin_scaling.preregistration.registry import registration_folders
-from marin_scaling.preregistration.statement import parse_moment
+from marin_scaling.preregistration.statement import moment_text, parse_moment
 from marin_scaling.preregistration.verification import require_whole_registry
 from marin_scaling.printable import SITE_SECONDS
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
@@ -126,7 +126,7 @@ def feed(root: Path, *, verdicts: Sequence[Verdict], boards: Sequence[Board], pa
     states = {verdict.id: verdict.state for verdict in verdicts}
     events = [*_log_events(root, states), *(_record_event(each, pages) for board in boards for each in board.records)]
     newest = sorted(events, key=lambda event: (event["updated"], event["key"]), reverse=True)[:MOST_EVENTS]
-    updated = newest[0]["updated"] if newest else _moment(_EPOCH)
+    updated = newest[0]["updated"] if newest else moment_text(_EPOCH)
     return render("feed.xml.j2", events=newest, updated=updated, most=MOST_EVENTS).encode()
 
 
@@ -135,7 +135,7 @@ def _log_events(root: Path, states: Mapping[str, State]) -> Iterator[dict[str, s
         for line in read_log(root / "preregistrations").entries:
             if line.id in states:
                 yield {
-                    "updated": _moment(parse_moment(line.logged_at)),
+                    "updated": moment_text(parse_moment(line.logged_at)),
                     "key": sha256_hex(line.line),
                     "title": f"{line.id}: {_SAID[line.kind]}",
                     "summary": f"It is now {states[line.id]}.",
@@ -146,16 +146,12 @@ def _log_events(root: Path, states: Mapping[str, State]) -> Iterator[dict[str, s
 def _record_event(record: Record, pages: Mapping[str, str]) -> dict[str, str]:
     each = record.submission
     return {
-        "updated": _moment(record.at),
+        "updated": moment_text(record.at),
         "key": sha256_hex(f"{each.track} {each.name} {record.at.isoformat()}".encode()),
         "title": f"{each.name}: a record of {each.track}",
         "summary": f"{each.bits_per_byte:.4f} bits per byte for {format_flops(each.compute.model_flops)} model FLOPs",
         "page": f"speedrun/{pages[each.name].removesuffix('.md')}.html",
     }
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def write_generated_pages(root: Path) -> list[Path]:
