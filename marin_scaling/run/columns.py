@@ -509,11 +509,8 @@ def _nearest(column: str, raw: RawTable, mapping: Mapping[str, str]) -> list[str
     free = {spelled(name): name for name in raw.column_names() if name not in mapping.values() and "batch" not in name.lower()}
     known = [spelled(alias) for alias in (column, *aliases_of(COLUMNS[column]))]
     hinted = [name for name in free if any(hint in name.lower() for hint in _HINTS.get(column, ()))]
-    return [free[name] for name in sorted(hinted, key=lambda name: -max(_likeness(name, alias) for alias in known))]
-
-
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+    likeness = {name: max(difflib.SequenceMatcher(None, name, alias).ratio() for alias in known) for name in hinted}
+    return [free[name] for name in sorted(hinted, key=lambda name: -likeness[name])]
 
 
 def _other_ways(raw: RawTable, mapping: Mapping[str, str], missing: Sequence[str]) -> str:
@@ -543,7 +540,8 @@ def _check_chosen(raw: RawTable, chosen: Mapping[str, str]) -> None:
         elif source not in raw.column_names():
             faults.append(f"{raw.name} has no column {quoted(source)!r}; it has: {joined(raw.column_names(), most=_SHOWN)}.")
             fixes.append(f"name a column that holds it: --column {_argument(column, _choice_instead(raw, column, source))}")
-    for source, columns in _taken(chosen).items():
+    for source in dict.fromkeys(chosen.values()):
+        columns = [ours for ours in chosen if chosen[ours] == source]
         if len(columns) > 1 and set(columns) != {"flops", "budget_flops"}:
             faults.append(f"The column {quoted(source)!r} is taken for {' and for '.join(columns)}.")
             fixes.append("name another column for one of them")
@@ -559,8 +557,3 @@ def _choice_instead(raw: RawTable, column: str, source: str) -> str:
     names = [name for name in raw.column_names() if COLUMNS[column].cells is Cells.TEXTS or _holds_numbers(raw, name)]
     near = difflib.get_close_matches(source, names, n=1)
     return near[0] if near else FORMULAS.get(column, "NAME")
-
-
-def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return, for every chosen column of the table, which of ours it was chosen for."""
-    return {source: [ours for ours in chosen if chosen[ours] == source] for source in chosen.values()}

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -317,10 +318,6 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     return RawTable(name=name, cells=cells[~blank].reset_index(drop=True), places=tuple(kept))
 
 
-def _read_tsv(raw: bytes, name: str) -> RawTable:
-    return _read_csv(raw, name, separator="\t")
-
-
 def _read_parquet(raw: bytes, name: str) -> RawTable:
     import pandas as pd
     from pyarrow import ArrowInvalid
@@ -423,7 +420,7 @@ def _without_common_prefix(keys: Sequence[str]) -> dict[str, str]:
 
 _READERS: dict[str, Callable[[bytes, str], RawTable]] = {
     ".csv": _read_csv,
-    ".tsv": _read_tsv,
+    ".tsv": partial(_read_csv, separator="\t"),
     ".parquet": _read_parquet,
     ".json": _read_json,
     ".jsonl": _read_json_lines,
