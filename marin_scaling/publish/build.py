@@ -243,15 +243,10 @@ _SNIPPET_FOLDERS = ("site", "ladders")
 Check = Callable[[Any], bool]
 
 
-def require_plain_settings(root: Path, *, template_folder: Path | None = None) -> None:
-    """Raise `SiteError` for settings that could run code, or read or write outside of the repository at `root`.
-
-    `template_folder`, of the installed package, is the only folder of templates that settings may name.
-    """
+def require_plain_settings(root: Path) -> None:
+    """Raise `SiteError` for settings that could run code, or read or write outside of the repository at `root`."""
     path = root / SITE_SETTINGS
-    document = _read(path)
-    checks: dict[str, Check] = {**_SETTINGS, "theme": _Table(_theme(template_folder))}
-    refused = list(_refused(document, checks))
+    refused = list(_refused(_read(path), _SETTINGS))
     if refused:
         shown = [*refused[:_MOST_NAMED], *([f"and {len(refused) - _MOST_NAMED} more"] if len(refused) > _MOST_NAMED else [])]
         raise SiteError(
@@ -380,29 +375,15 @@ def _is_navigation(value: Any) -> bool:
     return _is_path_below(value) or _is_web_address(value)
 
 
-def _theme(template_folder: Path | None) -> dict[str, Check]:
-    palette = _Table(
-        {
-            "media": _is_text,
-            "scheme": _is_name,
-            "primary": _is_name,
-            "accent": _is_name,
-            "toggle": _Table({"icon": _is_icon, "name": _is_text}),
-        }
-    )
-    return {
-        "name": _is("material"),
-        "language": _matches(r"[a-z]{2}(-[A-Za-z]{2,4})?"),
-        "font": _either(_is(False), _Table({"text": _is_name, "code": _is_name})),
-        "logo": _is_path_below,
-        "favicon": _is_path_below,
-        "icon": _Table({"logo": _is_icon, "repo": _is_icon}),
-        "features": _each(_matches(r"[a-z.]+")),
-        "palette": _either(palette, _each(palette)),
-        "custom_dir": _is(str(template_folder)),
+_PALETTE = _Table(
+    {
+        "media": _is_text,
+        "scheme": _is_name,
+        "primary": _is_name,
+        "accent": _is_name,
+        "toggle": _Table({"icon": _is_icon, "name": _is_text}),
     }
-
-
+)
 _EXTENSIONS: dict[str, dict[str, Check]] = {
     "abbr": {},
     "admonition": {},
@@ -446,6 +427,18 @@ _SETTINGS: dict[str, Check] = {
         }
     ),
     "nav": _is_navigation,
+    "theme": _Table(
+        {
+            "name": _is("material"),
+            "language": _matches(r"[a-z]{2}(-[A-Za-z]{2,4})?"),
+            "font": _either(_is(False), _Table({"text": _is_name, "code": _is_name})),
+            "logo": _is_path_below,
+            "favicon": _is_path_below,
+            "icon": _Table({"logo": _is_icon, "repo": _is_icon}),
+            "features": _each(_matches(r"[a-z.]+")),
+            "palette": _either(_PALETTE, _each(_PALETTE)),
+        }
+    ),
 }
 
 

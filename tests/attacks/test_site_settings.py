@@ -33,6 +33,7 @@ REFUSED = {
     "a variable with a default": "copyright: !ENV [SECRET, x]",
     "a relative path by tag": "extra: {x: !relative $docs_dir}",
     "templates": "theme: {name: material, custom_dir: overrides}",
+    "templates in a folder of an odd name": "theme: {name: material, custom_dir: None}",
     "templates elsewhere": "theme: {name: material, custom_dir: /etc}",
     "another theme": "theme: {name: mkdocs}",
     "a theme without a name": "theme: {name: null, custom_dir: overrides}",
