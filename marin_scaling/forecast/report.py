@@ -516,8 +516,8 @@ def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Bac
     return "\n".join(lines)
 
 
-def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:
-    """Format a table with a header; numbers align right, and long cells wrap within `width` columns.
+def table_text(frame: pd.DataFrame, *, indent: int = 2) -> str:
+    """Format a table with a header; numbers align right, and long cells wrap within 80 columns.
 
     Floats have five significant digits; NaN and None are empty cells.
 
@@ -533,7 +533,7 @@ def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2
     from rich.text import Text
 
     columns = [[str(name), *map(_cell, frame[name])] for name in frame.columns]
-    widths = _column_widths(columns, width=width - indent - 2 * (len(columns) - 1))
+    widths = _column_widths(columns, width=TABLE_WIDTH - indent - 2 * (len(columns) - 1))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
     for name, column_width in zip(frame.columns, widths, strict=True):
         is_text = frame[name].map(lambda cell: isinstance(cell, str) and not _is_number(cell)).any()
@@ -547,7 +547,7 @@ def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2
     for row in frame.itertuples(index=False, name=None):
         table.add_row(*(Text(_cell(cell)) for cell in row))
     buffer = io.StringIO()
-    Console(file=buffer, width=width, color_system=None, legacy_windows=False).print(Padding(table, (0, 0, 0, indent)))
+    Console(file=buffer, width=TABLE_WIDTH, color_system=None, legacy_windows=False).print(Padding(table, (0, 0, 0, indent)))
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 

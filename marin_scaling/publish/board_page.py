@@ -59,24 +59,24 @@ _LABELS, _LABEL = 7, 24  # names across the figure, and how long one may be
 _SAME = 1.5  # costs within this factor get room on both sides
 
 
-def board_chart(board: Board, *, axis: str = FIRST_AXIS) -> Any:
-    """One panel: bits per byte against the cost on `axis`; entries whose cost is not known are not in it."""
-    rows = [_point(row, cost, axis) for row in board.rows if (cost := AXES[axis](row.submission)) is not None]
+def board_chart(board: Board) -> Any:
+    """One panel: bits per byte against the cost on the first axis; entries whose cost is not known are not in it."""
+    rows = [_point(row, cost) for row in board.rows if (cost := AXES[FIRST_AXIS](row.submission)) is not None]
     seen = _seen(rows)
     _label(seen)
     cut = f"; the {len(seen):,} best of {len(rows):,}" if len(seen) < len(rows) else ""
-    title = f"Loss by {axis}; no entry is below the steps{cut}"
+    title = f"Loss by {FIRST_AXIS}; no entry is below the steps{cut}"
     chart = board_figure().properties(title=title, datasets={"entries": seen})
-    chart.encoding.x.title = axis
+    chart.encoding.x.title = FIRST_AXIS
     costs = [row["cost"] for row in seen]
     if max(costs) < _SAME * min(costs):
         chart.encoding.x.scale.domain = [min(costs) / 1.3, max(costs) * 1.3]
     return chart
 
 
-def _point(row: BoardRow, cost: float, axis: str) -> dict[str, Any]:
+def _point(row: BoardRow, cost: float) -> dict[str, Any]:
     each = row.submission
-    is_front = axis in row.on_front
+    is_front = FIRST_AXIS in row.on_front
     return {
         "name": each.name,
         "by": joined(author.name for author in each.authors),
@@ -84,7 +84,7 @@ def _point(row: BoardRow, cost: float, axis: str) -> dict[str, Any]:
         "loss": each.bits_per_byte,
         "shown": True,
         "front": is_front,
-        "place": TIED if axis in row.tied else FRONT if is_front else BEATEN,
+        "place": TIED if FIRST_AXIS in row.tied else FRONT if is_front else BEATEN,
         "label": "",
     }
 

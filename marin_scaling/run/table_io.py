@@ -438,11 +438,10 @@ LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
 _EMPTY = ("", "nan", "<na>")  # as CSV and Parquet come to be read; JSON gives None
 
 
-def cells_of_column(raw: RawTable, column: str, *, rows: Sequence[int] | None = None) -> Iterator[tuple[Any, str]]:
-    """Yield the cells of some or all rows, each with a phrase for its place."""
-    cells = raw.cells[column].tolist()
-    for row in range(len(cells)) if rows is None else rows:
-        yield cells[row], f"{raw.name}, {raw.places[row]}, column {column!r}"
+def cells_of_column(raw: RawTable, column: str) -> Iterator[tuple[Any, str]]:
+    """Yield the cells of a column, each with a phrase for its place."""
+    for cell, place in zip(raw.cells[column].tolist(), raw.places, strict=True):
+        yield cell, f"{raw.name}, {place}, column {column!r}"
 
 
 def is_empty(cell: Any) -> bool:
