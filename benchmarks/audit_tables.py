@@ -13,8 +13,8 @@ from scipy.special import stdtrit
 from marin_scaling.errors import MarinScalingError, Severity
 from marin_scaling.forecast.speedup import compare_recipes
 from marin_scaling.laws import SurfaceLaw, surface_loss
+from marin_scaling.run.column_units import COUNT_UNITS, FLOP_UNITS
 from marin_scaling.run.groups import CHANCE, LEAST_T
-from marin_scaling.run.size_units import COUNT_UNITS, FLOP_UNITS
 from marin_scaling.run.table import RunTable, table_of_frame
 
 Generator = np.random.Generator

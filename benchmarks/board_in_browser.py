@@ -26,8 +26,7 @@ from speedrun_scale import generated
 
 from marin_scaling.files import replace_file
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
-from marin_scaling.publish.build import serve_site
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import make_user_repository, serve_site
 from marin_scaling.speedrun.submission import write_submission
 
 COUNTS = (100, 1_000, 10_000)

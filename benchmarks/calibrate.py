@@ -26,11 +26,10 @@ from scipy.stats import t
 from suites import public_suites, thinned
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.combined_law import CombinedLaw
+from marin_scaling.fitting.combined_law import FREEDOM, Calibration, CombinedLaw, decades_beyond, fall_per_decade
 from marin_scaling.fitting.fit import fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.optima import size_column
-from marin_scaling.fitting.predictive import FREEDOM, Calibration, decades_beyond, fall_per_decade
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import Array

@@ -82,4 +82,4 @@ def _ladder(law: Loss, generator: np.random.Generator, name: str) -> RunTable:
     noise = np.exp(0.003 * generator.standard_t(5, size=len(budgets)))
     frame = pd.DataFrame({"flops": budgets, "params": params, "tokens": tokens, "loss": law(params, tokens) * noise})
     frame = frame.assign(run=[f"{name} {row}" for row in frame.index], budget_flops=budgets)
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source=name, metric="loss")
+    return RunTable(frame=frame, source=name, metric="loss")

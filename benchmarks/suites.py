@@ -110,9 +110,7 @@ def _table(frame: pd.DataFrame, name: str, columns: tuple[str, ...]) -> RunTable
     new_budget = np.diff(np.log(chosen["flops"]), prepend=-np.inf) > np.log(1.1)
     runs = chosen.assign(run=[f"{name} {row}" for row in chosen.index])
     budget = runs.groupby(np.cumsum(new_budget))["flops"].transform("median")
-    return RunTable(
-        frame=runs.assign(budget_flops=budget), excluded=(), warnings=(), column_mapping={}, source=name, metric="loss"
-    )
+    return RunTable(frame=runs.assign(budget_flops=budget), source=name, metric="loss")
 
 
 def near_optimum(frame: pd.DataFrame) -> pd.Series:

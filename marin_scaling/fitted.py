@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
 from marin_scaling.errors import FitRefused, RunTableError, UsageError, missing_extra
+from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.fit import fit as fit_table
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind
-from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
@@ -21,13 +22,13 @@ from marin_scaling.forecast.next_runs import SizeForInference, size_for_inferenc
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.speedup_chain import SpeedupChain, chain_of_tables, names_of
 from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
+from marin_scaling.laws import Array
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import format_flops, format_number, parse_flops
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.laws import Array
 
 _SAME_FLOPS = 1.25
 """Largest ratio of stated FLOPs to those of params and tokens."""
@@ -82,17 +83,11 @@ def fit(
     runs: pd.DataFrame | RunTable | Path | str,
     *,
     law: str | LawKind = DEFAULT_LAW,
-    columns: Mapping[str, str] | None = None,
-    units: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
-    keep: str | Collection[str] = (),
-    drop: str | Collection[str] = (),
-    allow: str | Collection[str] = (),
-    skip_incomplete: bool = False,
     swept: str = "auto",
     seed: int = 0,
+    **choices: Unpack[ReadingChoices],
 ) -> Fit:
-    """Fit a scaling law to runs; the table's arguments are those of `load_runs`.
+    """Fit a scaling law to runs; `choices` are the table's arguments of `load_runs`.
 
     `law` is a name as in `marin-scale fit --law`, or your own law (`custom_law`). `FitRefused` for runs that determine no
     law, `UsageError` for an unknown law.
@@ -107,9 +102,7 @@ def fit(
     >>> bool(2.5 < low < high < 2.8)
     True
     """
-    table = load_runs(
-        runs, columns=columns, units=units, where=where, keep=keep, drop=drop, allow=allow, skip_incomplete=skip_incomplete
-    )
+    table = load_runs(runs, **choices)
     return Fit(table=table, result=fit_table(table, law=law, swept=swept, seed=seed))
 
 
@@ -369,8 +362,6 @@ class Fit:
         return f"Fit({self.result.law.name}, {len(self.result.frame)} runs of {self.result.source}: {self.status.name})"
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f"<pre>{escape(self.report())}</pre>"
 
 

@@ -76,7 +76,7 @@ def read_regular_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
     `UnsafeFileError` for anything else at the path; `OSError` if it is missing or unreadable.
     """
-    _require_no_link(path, root=_root(path))
+    _require_no_link(path, root=trusted_root(path))
     return _read(path, most_bytes=most_bytes, flags=os.O_NOFOLLOW)
 
 
@@ -88,15 +88,6 @@ def read_linked_file(path: Path) -> bytes:
 def is_present(path: Path) -> bool:
     """Return True if anything is at `path`, including a dangling link."""
     return os.path.lexists(path)
-
-
-def trusted_root(path: Path) -> Path:
-    """Return the folder below which no part of `path` may be a link.
-
-    For a path in the current directory's repository it is the root of that repository (without git: the nearest folder with
-    data folders). For other paths it is the root of the path's repository, or else the path's folder.
-    """
-    return Path(_root(path))
 
 
 def require_regular_tree(folders: Iterable[Path]) -> None:
@@ -163,7 +154,12 @@ def _require_regular(path: Path, status: os.stat_result) -> None:
         _refuse(path, _kind(status.st_mode))
 
 
-def _root(path: Path) -> str:
+def trusted_root(path: Path) -> str:
+    """Return the folder below which no part of `path` may be a link.
+
+    For a path in the current directory's repository it is the root of that repository (without git: the nearest folder with
+    data folders). For other paths it is the root of the path's repository, or else the path's folder.
+    """
     absolute, here = os.path.abspath(path), os.getcwd()
     root = nearest_with((GIT_NAME,), start=here) or nearest_with(_ROOT_MARKS, start=here) or here
     for own in (os.path.join(root, WORK_FOLDER), root):
@@ -189,7 +185,7 @@ def _parts_below(path: Path, root: str) -> Iterator[tuple[str, str]]:
 
 def require_no_link(path: Path) -> None:
     """Raise `UnsafeFileError` if a part of a path below the root is a link; parts may be missing."""
-    _require_no_link(path, root=_root(path))
+    _require_no_link(path, root=trusted_root(path))
 
 
 def _require_no_link(path: Path, *, root: str) -> None:
@@ -211,7 +207,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 
 
 def _faults(folder: Path) -> Iterator[str]:
-    root = _root(folder)
+    root = trusted_root(folder)
     for part, place in _parts_below(folder, root):
         if not os.path.lexists(place):
             return

@@ -11,9 +11,8 @@ from typing import Any
 from registration_factory import make_registration, target_spec
 
 from marin_scaling.fitting.coupled_law import Prior
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.backtest import backtest_of_fit
 from marin_scaling.forecast.forecast import Forecast, forecast, samples, sensitivity
 from marin_scaling.forecast.report import forecast_document

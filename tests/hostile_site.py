@@ -20,7 +20,7 @@ from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.log import write_down
 from marin_scaling.preregistration.public_record import COLUMNS
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import make_user_repository
 from marin_scaling.speedrun.import_files import COLUMNS as BOARD_COLUMNS
 
 ROOT = Path(__file__).parents[1]

@@ -11,7 +11,7 @@ from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, law_help
 from marin_scaling.units import format_number, parse_count
 
 if TYPE_CHECKING:
-    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.fitting.fit import FitResult
     from marin_scaling.forecast.next_runs import SizeForInference
     from marin_scaling.run.table import ReadingChoices
 
@@ -194,7 +194,7 @@ def reading_choices(
 def chosen_units(pairs: list[str]) -> dict[str, str]:
     """Return the choices of `--unit`, as in {"flops": "GFLOPs"}; `UsageError` for a column that has no units."""
     from marin_scaling.errors import UsageError
-    from marin_scaling.run.size_units import UNITS
+    from marin_scaling.run.column_units import UNITS
 
     chosen = chosen_pairs(pairs, option="--unit", example="flops=GFLOPs")
     for column in chosen:

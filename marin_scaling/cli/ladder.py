@@ -290,7 +290,7 @@ def quickstart(folder: Path = _FOLDER) -> None:
     from marin_scaling.ladder.plan import ladder_table
     from marin_scaling.preregistration.register import answering_spec
     from marin_scaling.preregistration.verdict import check
-    from marin_scaling.publish.site_settings import make_user_repository
+    from marin_scaling.publish.build import make_user_repository
     from marin_scaling.run.plan import load_ladder
     from marin_scaling.train.session import pool_of, require_training, target_pool, train_with_progress
 
@@ -372,7 +372,7 @@ def init(folder: Path = _INIT_FOLDER) -> None:
 
     Example: marin-scale init my-forecasts
     """
-    from marin_scaling.publish.site_settings import make_user_repository, tool_address
+    from marin_scaling.publish.build import make_user_repository, tool_address
 
     repository = make_user_repository(folder)
     for path in repository.made:

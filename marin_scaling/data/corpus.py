@@ -262,8 +262,8 @@ def mixed_window_starts(
     part_of = np.concatenate(turns)
     starts = np.empty(len(part_of), np.int64)
     for index, (name, part) in enumerate(parts.items()):
-        places = np.flatnonzero(part_of == index)
-        starts[places] = part.first_token + seq_len * _passes(part, len(places), seed=[seed, _number_of(name)])
+        places, own = np.flatnonzero(part_of == index), int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
+        starts[places] = part.first_token + seq_len * _passes(part, len(places), seed=[seed, own])
     return starts
 
 
@@ -279,10 +279,6 @@ def _passes(part: PartWindows, wanted: int, *, seed: list[int]) -> NDArray[np.in
     first = np.random.default_rng(seed).permutation(part.windows)[: part.read]
     more = range(1, math.ceil(wanted / max(1, part.read)))
     return np.concatenate([first, *(np.random.default_rng([*seed, each]).permutation(first) for each in more)])[:wanted]
-
-
-def _number_of(name: str) -> int:
-    return int(hashlib.sha256(name.encode()).hexdigest()[:16], 16)
 
 
 def evaluation_window_starts(tokens: int, *, seq_len: int, windows: int) -> NDArray[np.int64]:

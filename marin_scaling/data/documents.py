@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from marin_scaling.data.corpus import TokenCorpus, Tokens, byte_corpus, token_type
 from marin_scaling.data.tokenizer import Tokenizer
 from marin_scaling.errors import DataError, first_line, missing_extra
-from marin_scaling.ladder.config import STANDARD_LIBRARY
+from marin_scaling.ladder.config import STANDARD_LIBRARY, Texts
 from marin_scaling.printable import joined
 from marin_scaling.untrusted_text import plain_address, plain_data_set, refuse_references
 
 if TYPE_CHECKING:
     import fsspec
 
-    from marin_scaling.ladder.config import Texts
 
 Document = tuple[str, str]
 """Place of a document, and its text."""
@@ -371,9 +370,10 @@ def standard_library_corpus(library: Path | None = None) -> TokenCorpus:
     """
     root = library or Path(sysconfig.get_paths()["stdlib"])
     parts: dict[bool, list[bytes]] = {True: [], False: []}
-    for path in _source_files(root):
-        content = path.read_bytes()
-        parts[_is_validation(path.relative_to(root).as_posix())].append(content)
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if not _LEFT_OUT.intersection(name.parts):
+            parts[_is_validation(name.as_posix())].append(path.read_bytes())
     train, validation = b"\n".join(parts[False]), b"\n".join(parts[True])
     if len(train) < 1_000_000 or len(validation) < 50_000:
         raise DataError(
@@ -382,10 +382,6 @@ def standard_library_corpus(library: Path | None = None) -> TokenCorpus:
             fix="Use a Python with its sources (python.org, pyenv, conda and Debian's python3 have them).",
         )
     return byte_corpus(source=STANDARD_LIBRARY, train=_as_array(train), validation=_as_array(validation))
-
-
-def _source_files(root: Path) -> Iterator[Path]:
-    return (path for path in sorted(root.rglob("*.py")) if not _LEFT_OUT.intersection(path.relative_to(root).parts))
 
 
 def _is_validation(relative_path: str) -> bool:

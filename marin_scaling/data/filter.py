@@ -232,7 +232,7 @@ def filter_corpus(
     if importlib.util.find_spec("sklearn") is None or importlib.util.find_spec("fsspec") is None:
         raise missing_extra("data", needed_for="filtering a corpus")
     text = CorpusFiles(tuple(map(str, [corpus] if isinstance(corpus, str | Path) else corpus)), text_key)
-    folder, tokenizes = Path(out), _tokenizer(tokenizer)
+    folder, tokenizes = Path(out), None if tokenizer == BYTES else load_tokenizer(tokenizer)  # half a character is no text
     sample = sampled(text, labels, seed=seed)
     asked = labelled(sample, prompt=question, words=words, path=folder / LABELS_NAME)
     learned = _learned(list(sample.values()), np.array([asked.scores[each] for each in sample]), folder, seed=seed)
@@ -422,11 +422,6 @@ def shuffled_tokens(text: str, generator: np.random.Generator, tokenizer: Tokeni
     (tokens,) = tokenizer.encode([text])
     (shuffled,) = tokenizer.decode([generator.permutation(tokens)])
     return shuffled
-
-
-def _tokenizer(name: str) -> Tokenizer | None:
-    """Return a tokenizer by its name in a ladder file, None for bytes: half a character is no text."""
-    return None if name == BYTES else load_tokenizer(name)
 
 
 def _written(

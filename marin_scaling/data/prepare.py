@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -40,9 +40,7 @@ from marin_scaling.data.documents import (
 from marin_scaling.data.tokenizer import Tokenizer, load_tokenizer
 from marin_scaling.errors import DataError, missing_extra
 from marin_scaling.files import claim, disk_errors, replace_file
-
-if TYPE_CHECKING:
-    from marin_scaling.ladder.config import Data, Texts
+from marin_scaling.ladder.config import Data, Texts
 
 
 def prepare(

@@ -308,11 +308,6 @@ def to_line(experiment: Experiment) -> bytes:
     return json.dumps(document, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
-def experiment_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the format."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Experiment.model_json_schema()
-
-
 def root_of(place: Path) -> Path:
     """Return the root of the repository of a folder or file of experiments; default: the current folder."""
     above = [each for each in (place.absolute(), *place.absolute().parents) if each.name == EXPERIMENTS_DIR]

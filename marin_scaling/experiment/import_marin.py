@@ -133,14 +133,6 @@ def _speedup(name: str, said: Any, reconstructed: bool) -> dict[str, Any] | None
     return metric
 
 
-def _refused(what: str) -> DocumentError:
-    return DocumentError(
-        f"{what}.",
-        why="The importer reads Marin's published digest and does not guess.",
-        fix="Fix the row, or use the digest as published.",
-    )
-
-
 _MEMORY = re.compile(r"<function (\S+) at 0x[0-9a-f]+>")
 _ASSIGNED = re.compile(r"(\w{0,64}(?:token|key|secret|password))=\S+", re.IGNORECASE)
 _REPOSITORY = "https://github.com/marin-community/marin"
@@ -177,11 +169,7 @@ def executor_record(text: str, name: str) -> Iterator[dict[str, Any]]:
     try:
         record = _Record.model_validate_json(text)
     except ValidationError as error:
-        raise DocumentError(
-            f"{name} is not a record of Marin's executor: {fault_text(error, document)}.",
-            why="The importer reads the executor's own format.",
-            fix="Use a file experiments/NAME-HASH.json below the executor's prefix.",
-        ) from error
+        raise _refused(f"{name} is not a record of Marin's executor: {fault_text(error, document)}") from error
     stem, names = name.rpartition("/")[2].removesuffix(".json"), _names(record.steps)
     document = {
         "name": _name(stem),
@@ -306,11 +294,12 @@ def _continued(item: tuple[list[str], str, list[str]], words: str) -> tuple[list
 
 def _document(topics: list[str], title: str, below: list[str], *, source: str) -> dict[str, Any]:
     addresses = [address for line in (title, *below) for _, address in _LINK.findall(line)]
-    links = _links(addresses + _issue_addresses(title))
+    links = _links(addresses + [match[0] for match in _ISSUE.finditer(title)])
     words = _plain(_BADGE.sub("", title)) or "without a title"
     issue = _ISSUE.match(links.get("issue", ""))
     said = [match[1] for line in below if (match := _CONCLUSION.fullmatch(_plain(line)))]
-    name = f"marin-report-{issue[1]}" if issue else f"marin-report-{_slug(words)}"
+    slug = issue[1] if issue else re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:80] or "none"
+    name = f"marin-report-{slug}"
     document = {
         "name": name,
         "title": words[:500],
@@ -321,10 +310,6 @@ def _document(topics: list[str], title: str, below: list[str], *, source: str) -
         "notes": [f"{name}: skipped {each}, which is not a web address" for each in addresses if not _is_address(each)],
     }
     return {key: value for key, value in document.items() if value is not None}
-
-
-def _issue_addresses(title: str) -> list[str]:
-    return [match[0] for match in _ISSUE.finditer(title)]
 
 
 def _is_address(words: str) -> bool:
@@ -347,8 +332,8 @@ def _links(addresses: list[str]) -> dict[str, Any]:
 def _merged(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, Any]:
     if first is None:
         return second
-    addresses = [each for document in (first, second) for kind in document["links"].values() for each in _listed(kind)]
-    links = _links(addresses)
+    known = [kind for document in (first, second) for kind in document["links"].values()]
+    links = _links([each for kind in known for each in ([kind] if isinstance(kind, str) else kind)])
     topics = list(dict.fromkeys([*first["topics"], *second["topics"]]))
     notes = [*first["notes"], *second["notes"]]
     said = "\n\n".join(dict.fromkeys(each["conclusion"] for each in (first, second) if "conclusion" in each))
@@ -356,16 +341,8 @@ def _merged(first: dict[str, Any] | None, second: dict[str, Any]) -> dict[str, A
     return merged | ({"conclusion": said} if said else {})
 
 
-def _listed(links: str | list[str]) -> list[str]:
-    return [links] if isinstance(links, str) else links
-
-
 def _plain(words: str) -> str:
     return " ".join(re.sub(r"\\(?=[\[\]*_`])", "", _LINK.sub(lambda match: match[1], words)).split())
-
-
-def _slug(words: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:80] or "none"
 
 
 _OF_REPORTS = {"issue", "pull_request", "tracker", "execution"}
@@ -388,16 +365,16 @@ def import_experiments(path: Path) -> Imported:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _refused_file(f"{name} is not UTF-8 text (byte {error.start})") from error
+        raise _refused(f"{name} is not UTF-8 text (byte {error.start})") from error
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise _refused_file(f"{name}: files with suffix {path.suffix!r} are not read")
+        raise _refused(f"{name}: files with suffix {path.suffix!r} are not read")
     documents = _read(reader, text, name)
     told = [note for document in documents for note in document.pop("notes", ())]
     found = [_without_keys(document) for document in documents]
     names = [document["name"] for document, _ in found]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise _refused_file(f"{name} has a duplicate name, {twice}")
+        raise _refused(f"{name} has a duplicate name, {twice}")
     taken = [f"{document['name']}: {key} was removed from a web address" for document, keys in found for key in keys]
     return Imported(experiments=tuple(_experiment(document, name) for document, _ in found), notes=(*told, *taken))
 
@@ -406,11 +383,11 @@ def _read(reader: Reader, text: str, name: str) -> list[dict[str, Any]]:
     try:
         found = list(reader(text, name))
     except DocumentError as error:
-        raise _refused_file(error.what.removesuffix(".")) from error
+        raise _refused(error.what.removesuffix(".")) from error
     if not found:
-        raise _refused_file(f"{name} has no experiments")
+        raise _refused(f"{name} has no experiments")
     if reader is report_list and not any(each["links"].keys() & _OF_REPORTS for each in found):
-        raise _refused_file(f"{name} is not a list of reports: no bullet links an issue, pull request, run or execution")
+        raise _refused(f"{name} is not a list of reports: no bullet links an issue, pull request, run or execution")
     return found
 
 
@@ -418,7 +395,7 @@ def _experiment(document: Mapping[str, Any], name: str) -> Experiment:
     try:
         return Experiment.model_validate_json(json.dumps(document))
     except ValidationError as error:
-        raise _refused_file(f"{name}: {document.get('name')!r}: {fault_text(error, document)}") from error
+        raise _refused(f"{name}: {document.get('name')!r}: {fault_text(error, document)}") from error
 
 
 def _without_keys(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -445,9 +422,9 @@ _READERS: dict[str, Reader] = {
 }
 
 
-def _refused_file(what: str) -> DocumentError:
+def _refused(what: str) -> DocumentError:
     return DocumentError(
         f"{what}.",
-        why="The importer reads three formats of Marin.",
+        why="The importer reads three formats of Marin, and does not guess.",
         fix="Use Marin's digest (.csv or .jsonl), list of reports (.md) or executor record (.json).",
     )

@@ -12,23 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.files import read_bytes
-from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fitting.law import LAWS, Law, LawKind, LossDraws, Targets, refuse
-from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, loss_rises, size_column
-from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
+from marin_scaling.fitting.optima import DrawnPoints, all_runs_drawn, allocation_of_best_runs, loss_rises, size_column
 from marin_scaling.laws import Array
 from marin_scaling.printable import printable
-
-if TYPE_CHECKING:
-    from marin_scaling.fitting.coupled_law import Prior
-    from marin_scaling.run.table import RunTable
+from marin_scaling.run.table import RunTable
 
 RESAMPLES = 100
 """Refits for an interval; each is a search by lmfit of some milliseconds."""
@@ -84,7 +81,7 @@ def custom_law(
             fix="Leave them out for the defaults: huber_delta=0.001, starts=20.",
         )
     known = inspect.signature(function).parameters
-    settings = _Settings(
+    settings = CustomSettings(
         function=function,
         parameters=parameters,
         formula=printable(formula or f"{chosen}({', '.join(known)})"),
@@ -125,7 +122,7 @@ def _no_law(text: str, reason: str) -> UsageError:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Settings:
+class CustomSettings:
     """Arguments of `custom_law`; `takes` are the columns that the function takes."""
 
     function: Callable[..., ArrayLike]
@@ -143,8 +140,7 @@ class CustomFit(Law):
     name: str
     formula: str
     knows_any_size: bool
-    function: Callable[..., ArrayLike]
-    takes: tuple[str, ...]
+    settings: CustomSettings
     found: UserFit
     resampled: tuple[Mapping[str, float], ...]
     residuals: Array
@@ -158,7 +154,7 @@ class CustomFit(Law):
         """Draw from all refitted laws, with resampled residuals as the noise of a new run."""
         law = np.repeat(self._losses(targets, self.resampled), _REPEATS, axis=0)
         if not np.isfinite(law).all():
-            raise _refused("The law is not finite at the target.", fix="Forecast nearer to the runs, or narrow the bounds.")
+            raise FitRefused("The law is not finite at the target.", fix="Forecast nearer to the runs, or narrow the bounds.")
         noise = law * np.expm1(np.random.default_rng(seed).choice(self.residuals, size=(len(law), 1)))
         return LossDraws(losses=law + noise, causes={"noise": noise, "sampling": law})
 
@@ -176,14 +172,16 @@ class CustomFit(Law):
         return self.found.report()
 
     def _losses(self, targets: Targets, sets: Sequence[Mapping[str, float]]) -> Array:
-        columns = {name: getattr(targets, name) for name in self.takes}
-        known = inspect.signature(self.function).parameters
+        columns = {name: getattr(targets, name) for name in self.settings.takes}
+        known = inspect.signature(self.settings.function).parameters
         values = [{name: value for name, value in each.items() if name in known} for each in sets]
-        losses = [_called(self.function, columns | each) for each in values]
+        losses = [_called(self.settings.function, columns | each) for each in values]
         return np.stack([np.broadcast_to(each, targets.flops.shape) for each in losses])
 
 
-def _fit_custom(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None, settings: _Settings) -> FitResult:
+def _fit_custom(
+    table: RunTable, *, kind: LawKind, seed: int, prior: Prior | None = None, settings: CustomSettings
+) -> FitResult:
     drawn = all_runs_drawn(table.frame.assign(params=size_column(table.frame)))
     data = _data(drawn, of_optima=not kind.knows_any_size)
     found = fit_user_law(
@@ -198,8 +196,7 @@ def _fit_custom(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | Non
         name=kind.name,
         formula=settings.formula,
         knows_any_size=kind.knows_any_size,
-        function=settings.function,
-        takes=settings.takes,
+        settings=settings,
         found=found,
         resampled=_resampled(found.result.params, data, settings, seed=seed),
         residuals=_log_residuals(found.result, data, settings),
@@ -223,30 +220,27 @@ def _fit_custom(table: RunTable, *, kind: LawKind, seed: int, prior: Prior | Non
     )
 
 
-def _of_rows(residuals: Callable[[Any], Array], rows: NDArray[np.int64], trial: Any) -> Array:
-    return residuals(trial)[rows]
-
-
 def _data(drawn: DrawnPoints, *, of_optima: bool) -> dict[str, Array]:
     if of_optima:
         return {name: drawn.column(name) for name in (*_COLUMNS, "loss")}
     return {name: drawn.frame[name].to_numpy(dtype=np.float64) for name in (*_COLUMNS, "loss")}
 
 
-def _log_residuals(result: Any, data: Mapping[str, Array], settings: _Settings) -> Array:
+def _log_residuals(result: Any, data: Mapping[str, Array], settings: CustomSettings) -> Array:
     """Return the logarithm of loss over law at each run, scaled up for the fitted parameters: (run,)."""
     predict = _bound(settings.function, data, settings.parameters, runs=len(data["loss"]))
     freedom = max(result.nfree, 1)
     return np.asarray(np.sqrt(len(data["loss"]) / freedom) * np.log(data["loss"] / predict(result.params)))
 
 
-def _resampled(best: Any, data: Mapping[str, Array], settings: _Settings, *, seed: int) -> tuple[Mapping[str, float], ...]:
+def _resampled(best: Any, data: Mapping[str, Array], settings: CustomSettings, *, seed: int) -> tuple[Mapping[str, float], ...]:
     """Return parameters refitted, starting at `best`, to runs drawn with replacement."""
     residuals = _residuals(settings.function, data, settings.parameters)
     generator, count, found = np.random.default_rng(seed), len(data["loss"]), []
     for _ in range(RESAMPLES):
         rows = generator.integers(count, size=count)
-        ended = _attempt(partial(_of_rows, residuals, rows), best, delta=settings.huber_delta, tolerances=_COARSE)
+        drawn = partial(lambda rows, trial: residuals(trial)[rows], rows)
+        ended = _attempt(drawn, best, delta=settings.huber_delta, tolerances=_COARSE)
         if ended is not None:
             found.append(dict(ended.params.valuesdict()))
     if 2 * len(found) < RESAMPLES:
@@ -317,13 +311,13 @@ def fit_user_law(
     ('1.7000', 'Usable: it converged')
     """
     if "loss" not in data:
-        raise _refused("The data have no column loss.", fix="Name the column of losses loss.")
+        raise FitRefused("The data have no column loss.", fix="Name the column of losses loss.")
     residuals = _residuals(model, data, parameters)
     residuals(parameters)  # raises for an invalid first start; failures of later starts are counted
     attempts = [_attempt(residuals, start, delta=huber_delta) for start in _starts(parameters, starts, seed)]
     results = [each for each in attempts if each is not None]
     if not results:
-        raise _refused("No start led to a finite loss.", fix="Narrow the bounds.")
+        raise FitRefused("No start led to a finite loss.", fix="Narrow the bounds.")
     best = min(results, key=lambda each: float(each.cost))
     ceiling = best.cost * (1 + _SAME_OBJECTIVE) + np.finfo(float).eps * np.size(data["loss"])
     agreeing = sum(each.cost <= ceiling for each in results)
@@ -353,11 +347,11 @@ def _bound(
         values = {name: value for name, value in trial.valuesdict().items() if name in signature}
         predicted = _called(model, {**columns, **values})
         if predicted.shape != (runs,):
-            raise _refused(
+            raise FitRefused(
                 f"The law returns an array of shape {predicted.shape} for {runs} runs.", fix="Return one loss for each run."
             )
         if len(unusable := predicted[~(np.isfinite(predicted) & (predicted > 0))]):
-            raise _refused(f"The law returns {unusable[0]:g} at {values}.", fix="Start elsewhere, or narrow the bounds.")
+            raise FitRefused(f"The law returns {unusable[0]:g} at {values}.", fix="Start elsewhere, or narrow the bounds.")
         return predicted
 
     return predict
@@ -369,7 +363,7 @@ def _called(model: Callable[..., ArrayLike], arguments: Mapping[str, Any]) -> Ar
         with np.errstate(all="ignore"):
             return np.asarray(model(**arguments), dtype=np.float64)
     except Exception as error:  # user code can raise anything
-        raise _refused(f"The law raised {type(error).__name__}: {error}.", fix="Fix the function.") from error
+        raise FitRefused(f"The law raised {type(error).__name__}: {error}.", fix="Fix the function.") from error
 
 
 def _require_match(
@@ -380,15 +374,13 @@ def _require_match(
     unused = [name for name in parameters if name not in signature and name not in in_expressions]
     free = sum(each.vary for each in parameters.values())
     if unknown:
-        raise _refused(f"The law needs {', '.join(unknown)}.", fix="Add it to the parameters, or to the data as a column.")
+        raise FitRefused(f"The law needs {', '.join(unknown)}.", fix="Add it to the parameters, or to the data as a column.")
     if unused:
-        raise _refused(f"The law does not use the parameters {', '.join(unused)}.", fix="Remove them, or use them in the law.")
+        raise FitRefused(
+            f"The law does not use the parameters {', '.join(unused)}.", fix="Remove them, or use them in the law."
+        )
     if not 0 < free <= runs:
-        raise _refused(f"{free} free parameters for {runs} runs.", fix="Add runs, or fix parameters with vary=False.")
-
-
-def _refused(what: str, *, fix: str) -> FitRefused:
-    return FitRefused(what, fix=fix)
+        raise FitRefused(f"{free} free parameters for {runs} runs.", fix="Add runs, or fix parameters with vary=False.")
 
 
 def _starts(parameters: Any, count: int, seed: int) -> list[Any]:

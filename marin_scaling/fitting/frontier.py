@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.allocation import allocation_through
 from marin_scaling.fitting.coupled_law import KAPPA, SHARE_FREEDOM, Prior, Unknowns
+from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.importance_sampling import sample_posterior
 from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets, left_out, refuse
 from marin_scaling.fitting.optima import (
     Bowl,
     BowlShape,
     DrawnPoints,
+    allocation_through,
     has_bowl,
     noise_variance,
     through_best_runs,
     through_bowls,
 )
 from marin_scaling.fitting.posterior import FittedRuns, SurfacePosterior, counted_sizes, relative_noise
-from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
+from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.run.table import RunTable
 
 GAMMA_BRACKET = (0.004, 4.0)
 """Bracket of the search for gamma. Published exponents lie between 0.05 (Kaplan et al. 2020) and 0.2. The bracket is wider by a
@@ -138,14 +138,10 @@ def _project(terms: Array, losses: Array, weights: Array) -> tuple[Array, Array,
     below_zero = asymptote < 0
     scale = np.where(below_zero, mean_product / mean_square, scale)
     asymptote = np.where(below_zero, 0.0, asymptote)
-    fitted = _fitted(asymptote, scale, terms)
+    per_data_set = terms if terms.ndim == 3 else terms[None]
+    fitted = asymptote[:, :, None] + scale[:, :, None] * per_data_set  # (data set, candidate, budget)
     squares = np.einsum("dcb,db->dc", (losses[:, None, :] - fitted) ** 2, weights)
     return asymptote, scale, squares
-
-
-def _fitted(asymptote: Array, scale: Array, terms: Array) -> Array:
-    per_data_set = terms if terms.ndim == 3 else terms[None]
-    return np.asarray(asymptote[:, :, None] + scale[:, :, None] * per_data_set)  # (data set, candidate, budget)
 
 
 PINNED_UNKNOWNS = 2

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import LARGE_MISFIT, FitResult, FitStatus
 from marin_scaling.fitting.law import Law, LawKind, LossDraws, Targets, refuse
-from marin_scaling.fitting.optima import all_runs_drawn, loss_rises, size_column
-from marin_scaling.fitting.result import LARGE_MISFIT, FitResult, FitStatus
+from marin_scaling.fitting.optima import all_runs_drawn, allocation_of_best_runs, loss_rises, size_column
 from marin_scaling.fitting.surface import (
     SURFACE_UNKNOWNS,
     CentredRuns,
@@ -26,11 +25,8 @@ from marin_scaling.fitting.surface import (
     unknowns_of,
 )
 from marin_scaling.laws import Array, SurfaceLaw, surface_loss
+from marin_scaling.run.table import RunTable
 from marin_scaling.units import format_number
-
-if TYPE_CHECKING:
-    from marin_scaling.fitting.coupled_law import Prior
-    from marin_scaling.run.table import RunTable
 
 _SETS_AT_ONCE = 100  # a working set of a few MB; larger ones are no faster
 _LEAST_GAIN = 1e-10  # of the objective, far below the effect of resampling

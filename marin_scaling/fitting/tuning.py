@@ -14,19 +14,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
 from marin_scaling.run.cells import NEARNESS
 from marin_scaling.run.groups import GroupShift, shifted_groups
-from marin_scaling.run.tuning_runs import other_settings, refuse_kinds, require_equal_losses
+from marin_scaling.run.tuning_runs import SweptRuns, other_settings, refuse_kinds, require_equal_losses
 from marin_scaling.units import format_number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.run.tuning_runs import SweptRuns
 
 LEAST_VALUES = 3
 """Values of a hyperparameter that a parabola needs."""
@@ -479,8 +479,6 @@ def _log_prior(scatters: Array) -> Array:
 
 def _beyond_borders(logs: Array, law: Array, sds: Array, sides: Array, generator: np.random.Generator) -> Array:
     """Return the logarithms with those at a border replaced by draws from beyond it: (optimum,)."""
-    from scipy.special import ndtr, ndtri
-
     outside = sides != 0
     distance = ndtr(-sides * (logs - law) / sds)  # probability beyond the border
     drawn = law - sides * sds * ndtri(np.clip(generator.uniform(size=len(logs)) * distance, 1e-300, 1.0))

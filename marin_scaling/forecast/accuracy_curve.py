@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.importance_sampling import highest_point, sample_posterior
 from marin_scaling.laws import Array
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 _SLOPE, _SLOPE_SPREAD = np.log(5.0), 1.0  # log slope per range of the runs: 90 % within 1 and 26
 _MIDDLE, _MIDDLE_SPREAD = -0.5, 1.0  # relative to the middle of the runs, in units of their range; -0.5 is the best run

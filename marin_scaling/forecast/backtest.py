@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law, refuse_contradictions
 from marin_scaling.fitting.optima import size_column
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
 from marin_scaling.printable import wrapped
 from marin_scaling.run.cells import repeats_data
@@ -29,7 +29,6 @@ from marin_scaling.units import format_flops
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fitting.coupled_law import Prior
 
 Quantiles = Mapping[float, float]
 Forecaster = Callable[["RunTable", "pd.DataFrame"], Sequence[Quantiles]]
@@ -166,9 +165,7 @@ def backtest_of_fit(result: FitResult) -> Backtest:
 
     The result depends only on these rows, so that whoever has them can reproduce it.
     """
-    table = RunTable(
-        frame=result.frame, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric
-    )
+    table = RunTable(frame=result.frame, source=result.source, metric=result.metric)
     return _rolled(table, _with(result.refit), best_only=not result.law.knows_any_size, most=MOST_HELD_OUT_OF_FIT)
 
 

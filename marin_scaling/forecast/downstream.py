@@ -8,19 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, RunTableError
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.accuracy_curve import FORMULA, Sigmoid, require_reach
 from marin_scaling.forecast.forecast import LEVELS, Forecast, forecast, samples
 from marin_scaling.forecast.report import forecast_document
 from marin_scaling.laws import Array
-from marin_scaling.printable import joined, printable, quoted, wrapped
-from marin_scaling.run.table import RunTable
+from marin_scaling.printable import joined, quoted, wrapped
+from marin_scaling.run.table import RunTable, column_texts
 from marin_scaling.run.table_io import RawTable, cells_of_column, finite_number, is_empty, read_table_file
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
@@ -194,12 +194,16 @@ def read_scores(path: Path, *, table: RunTable, metric: str, chance: float | Non
     `StorageError` for an unreadable file.
     """
     raw = _raw_table(path)
-    names = _run_names(raw, table.column_mapping)
+    run = table.column_mapping.get("run")
+    names = list(raw.places) if run is None else column_texts(raw, run)
     cells = zip(names, _numbers(raw, table.column_mapping["loss"]), _shares(raw, metric, chance), strict=True)
     scores: dict[tuple[str, float], float] = {}
     for name, soft, share in cells:
         if not np.array_equal(scores.setdefault((name, soft), share), share, equal_nan=True):
-            _refuse_twins(raw, name, metric)
+            raise RunTableError(
+                f"{raw.name}: rows named {name!r} have the same soft metric, but different cells in {metric!r}.",
+                fix="Give every row its own name in the column `run`.",
+            )
     keys = list(zip(table.frame["run"], table.frame["loss"], strict=True))
     shares = [scores[key] for key in keys]
     _refuse_placeholders([name for name, _ in keys], shares, chance, source=raw.name, metric=metric)
@@ -259,14 +263,6 @@ def _raw_table(path: Path) -> RawTable:
     return read_table_file(path / "runs.csv" if path.is_dir() else path)
 
 
-def _run_names(raw: RawTable, mapping: Mapping[str, str]) -> list[str]:
-    """Return the name of each row as in the run table."""
-    if "run" not in mapping:
-        return list(raw.places)
-    cells = raw.cells[mapping["run"]]
-    return ["" if absent else printable(str(cell)) for cell, absent in zip(cells.tolist(), cells.isna(), strict=True)]
-
-
 def _numbers(raw: RawTable, column: str) -> list[float]:
     """Return cells as numbers, NaN if empty."""
     return [_number(cell, where=where) for cell, where in _placed(raw, column)]
@@ -278,16 +274,12 @@ def _shares(raw: RawTable, column: str, chance: float | None) -> list[float]:
 
 
 def _placed(raw: RawTable, column: str) -> Iterator[tuple[Any, str]]:
-    _require_column(raw, column)
-    return cells_of_column(raw, column)
-
-
-def _require_column(raw: RawTable, column: str) -> None:
     if column not in raw.column_names():
         raise RunTableError(
             f"{raw.name} has no column {column!r}; it has: {', '.join(raw.column_names())}.",
             fix="Name the columns: --soft COLUMN for the loss or bits per byte, --metric COLUMN for the accuracy.",
         )
+    return cells_of_column(raw, column)
 
 
 def _number(cell: Any, *, where: str) -> float:
@@ -300,13 +292,6 @@ def _share(cell: Any, chance: float | None, *, where: str) -> float:
         centered = "; a score centered on chance may be negative: --chance 0" if -1 <= number < 0 and chance != 0 else ""
         raise RunTableError(f"{where} holds {number:g}; an accuracy must be a share from 0 to 1{centered}.", fix=_FIX)
     return number
-
-
-def _refuse_twins(raw: RawTable, name: str, metric: str) -> NoReturn:
-    raise RunTableError(
-        f"{raw.name}: rows named {name!r} have the same soft metric, but different cells in {metric!r}.",
-        fix="Give every row its own name in the column `run`.",
-    )
 
 
 _KNOWN_TO = 0.04  # accuracy of an interval's ends, in units of its width, for 250 effective draws

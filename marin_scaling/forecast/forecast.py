@@ -12,11 +12,10 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused, Severity, UsageError
 from marin_scaling.fitting.combined_law import sparsity_of
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
 from marin_scaling.fitting.law import DEFAULT_LAW, Law, LossDraws, Targets
 from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_column
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
 from marin_scaling.printable import joined
@@ -536,7 +535,7 @@ def _median(
 ) -> float:
     """Return the median for the same target from these runs, or some of them, by another law."""
     runs = result.frame if frame is None else frame
-    other = refit(RunTable(frame=runs, excluded=(), warnings=(), column_mapping={}, source=result.source, metric=result.metric))
+    other = refit(RunTable(frame=runs, source=result.source, metric=result.metric))
     return _forecast_median(other, target if other.law.knows_any_size else optimal_target(other, target.flops))
 
 

@@ -15,13 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.combined_law import sparsity_of
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.combined_law import STUDENT_VARIANCE, shipped_calibration, sparsity_of
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.optima import size_column
 from marin_scaling.fitting.posterior import relative_noise
-from marin_scaling.fitting.predictive import STUDENT_VARIANCE, shipped_calibration
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, Target, forecast, forecast_runs, optimal_target
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.laws import Array, effective_tokens

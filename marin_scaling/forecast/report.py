@@ -12,10 +12,10 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.fitting.coupled_law import Prior
+from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
-from marin_scaling.fitting.result import FitResult, FitStatus
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
-from marin_scaling.forecast.forecast import Forecast, above_optimum
+from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
@@ -26,7 +26,6 @@ from marin_scaling.units import counted, format_count, format_flops, format_numb
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.forecast.forecast import SensitivityRow
 
 _LISTED_EXCLUSIONS = _LISTED_POINTS = 12  # more are counted; the JSON document lists all
 
@@ -187,14 +186,10 @@ def _left_out_text(excluded: Sequence[Exclusion]) -> str:
         return ""
     by_reason: dict[str, list[str]] = {}
     for each in excluded:
-        by_reason.setdefault(each.why, []).append(_short_name(each.run))
+        by_reason.setdefault(each.why, []).append(each.run[:16] if len(each.run) == 64 else each.run)
     lines = [wrapped(f"{name_some(runs)}: {why}", "  ") for why, runs in list(by_reason.items())[:_LISTED_EXCLUSIONS]]
     more = sum(map(len, list(by_reason.values())[_LISTED_EXCLUSIONS:]))
     return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more else [])])
-
-
-def _short_name(run: str) -> str:
-    return run[:16] if len(run) == 64 else run
 
 
 def _points_text(result: FitResult) -> str:
@@ -521,8 +516,8 @@ def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Bac
     return "\n".join(lines)
 
 
-def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2) -> str:
-    """Format a table with a header; numbers align right, and long cells wrap within `width` columns.
+def table_text(frame: pd.DataFrame, *, indent: int = 2) -> str:
+    """Format a table with a header; numbers align right, and long cells wrap within 80 columns.
 
     Floats have five significant digits; NaN and None are empty cells.
 
@@ -538,7 +533,7 @@ def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2
     from rich.text import Text
 
     columns = [[str(name), *map(_cell, frame[name])] for name in frame.columns]
-    widths = _column_widths(columns, width=width - indent - 2 * (len(columns) - 1))
+    widths = _column_widths(columns, width=TABLE_WIDTH - indent - 2 * (len(columns) - 1))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True)
     for name, column_width in zip(frame.columns, widths, strict=True):
         is_text = frame[name].map(lambda cell: isinstance(cell, str) and not _is_number(cell)).any()
@@ -552,7 +547,7 @@ def table_text(frame: pd.DataFrame, *, width: int = TABLE_WIDTH, indent: int = 2
     for row in frame.itertuples(index=False, name=None):
         table.add_row(*(Text(_cell(cell)) for cell in row))
     buffer = io.StringIO()
-    Console(file=buffer, width=width, color_system=None, legacy_windows=False).print(Padding(table, (0, 0, 0, indent)))
+    Console(file=buffer, width=TABLE_WIDTH, color_system=None, legacy_windows=False).print(Padding(table, (0, 0, 0, indent)))
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 

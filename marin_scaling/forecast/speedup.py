@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, RunTableError, UsageError
-from marin_scaling.fitting.fit import best_of_cells
+from marin_scaling.fitting.fit import FitResult, best_of_cells
 from marin_scaling.fitting.law import refuse_contradictions
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.speedup_conventions import (
     INTERVAL,
     MARIN_ALPHA,
@@ -38,11 +37,8 @@ from marin_scaling.printable import wrapped
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.groups import count_ratio
-from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.run.table import BUDGET_SPAN, RunTable
 from marin_scaling.units import format_flops
-
-if TYPE_CHECKING:
-    from marin_scaling.run.table import RunTable
 
 CONVENTIONS = ("own", "marin")
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, MarinScalingError, RunTableError, UsageError
-from marin_scaling.fitting.fit import best_of_cells
+from marin_scaling.fitting.fit import FitResult, best_of_cells
 from marin_scaling.fitting.frontier import FrontierOfBudgets
 from marin_scaling.fitting.law import refuse_contradictions
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.speedup import (
     COLUMNS_HEAD,
     CONVENTIONS,
@@ -54,13 +53,12 @@ from marin_scaling.laws import Array, frontier_loss
 from marin_scaling.printable import joined, wrapped
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD
 from marin_scaling.run.audit import Exclusion
-from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.run.table import BUDGET_SPAN, RunTable
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.run.table import RunTable
 
 Named = tuple[str, "RunTable"]
 """Name and runs of a recipe."""
@@ -68,6 +66,7 @@ Named = tuple[str, "RunTable"]
 Cost = tuple[float, Array]
 """Ln of the FLOPs or seconds that a recipe needs: estimate and draws (draw,)."""
 
+UNITS = {"model_flops": "model FLOPs", "wall_clock": "wall-clock time"}
 _FARTHEST = 30 * math.log(10.0)
 """Largest distance of needed FLOPs from a table's budgets, in ln FLOPs; also that of a law that never reaches the loss."""
 
@@ -121,11 +120,16 @@ class SpeedupChain:
     seed: int
 
     @property
+    def notes(self) -> dict[str, str]:
+        """Note of each unit."""
+        return {"model_flops": self.flops_note, "wall_clock": self.time_note}
+
+    @property
     def frame(self) -> pd.DataFrame:
         """One row per stage, cumulative speedup and unit: speedup, 90 % interval (q05, q95), p-value and both verdicts."""
         import pandas as pd
 
-        return pd.DataFrame([row for unit in _UNITS for row in self._rows(unit)])
+        return pd.DataFrame([row for unit in UNITS for row in self._rows(unit)])
 
     def _rows(self, unit: str) -> Iterator[dict[str, Any]]:
         for kind, family in (("stage", self.stages), ("cumulative", self.cumulative)):
@@ -216,9 +220,6 @@ def chain_of_tables(
         warnings=tuple(dict.fromkeys((*warnings, *counted, *(said for each in reached for said in each.warnings)))),
         seed=seed,
     )
-
-
-_UNITS = {"model_flops": "model FLOPs", "wall_clock": "wall-clock time"}
 
 
 def _stages(pairs: Sequence[tuple[str, str]], families: dict[str, list[Speedup]]) -> tuple[ChainStage, ...]:
@@ -526,7 +527,7 @@ def chain_document(chain: SpeedupChain) -> dict[str, Any]:
         **{
             kind: [
                 {"baseline": each.baseline, "variant": each.variant}
-                | {unit: (found := getattr(each, unit)) and document_of(found) for unit in _UNITS}
+                | {unit: (found := getattr(each, unit)) and document_of(found) for unit in UNITS}
                 for each in family
             ]
             for kind, family in (("stages", chain.stages), ("cumulative", chain.cumulative))
@@ -552,10 +553,7 @@ def chain_text(chain: SpeedupChain) -> str:
         [
             "\n".join(_recipe_text(each) for each in chain.recipes),
             wrapped(f"convention {_LABELS[chain.convention]}") + "\n" + wrapped(f"compared at {chain.compared_at}"),
-            *(
-                _unit_text(chain, unit, note)
-                for unit, note in (("model_flops", chain.flops_note), ("wall_clock", chain.time_note))
-            ),
+            *(_unit_text(chain, unit, note) for unit, note in chain.notes.items()),
             "\n".join(
                 [
                     *(wrapped(f"{each.name}: {each.noise}; {each.status}") for each in chain.recipes),
@@ -573,14 +571,14 @@ def _recipe_text(each: ChainRecipe) -> str:
 
 def _unit_text(chain: SpeedupChain, unit: str, note: str) -> str:
     if getattr(chain.stages[0], unit) is None:
-        return wrapped(f"{_UNITS[unit]}: {note}")
+        return wrapped(f"{UNITS[unit]}: {note}")
     totals = chain.cumulative[1:]
     width = max(len(each.name) for each in (*chain.stages, *totals))
     rows = [f"{each.name:<{width}} {columns_of(getattr(each, unit))}" for each in chain.stages]
     more = [f"{each.name:<{width}} {columns_of(getattr(each, unit))}" for each in totals]
     return "\n".join(
         [
-            wrapped(f"speedup in {_UNITS[unit]}" + (f": {note}" if note else "")),
+            wrapped(f"speedup in {UNITS[unit]}" + (f": {note}" if note else "")),
             f"{'stage':<{width}} {COLUMNS_HEAD}",
             *rows,
             *(["cumulative", *more] if more else []),

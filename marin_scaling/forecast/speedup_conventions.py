@@ -12,19 +12,16 @@ import numpy as np
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import FitRefused, RunTableError
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.frontier import SEED_NOISE, FrontierLaws, FrontierOfBudgets, fit_frontiers, resample
 from marin_scaling.fitting.optima import Bowl, BowlShape, fit_bowl, has_bowl, noise_variance
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.laws import Array, FrontierLaw, frontier_loss
 from marin_scaling.run.cells import cells_of
-from marin_scaling.run.table import BUDGET_SPAN
+from marin_scaling.run.table import BUDGET_SPAN, RunTable
 from marin_scaling.units import format_flops
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from marin_scaling.run.table import RunTable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,21 +17,19 @@ import numpy as np
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.fitting.combined_law import sparsity_of
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.printable import joined
 from marin_scaling.run.cells import has_many_per_cell
+from marin_scaling.run.column_units import convert_target_units, has_sizes, loss_in_nats
 from marin_scaling.run.columns import map_columns, unit_of_name
-from marin_scaling.run.loss_units import loss_in_nats
-from marin_scaling.run.size_units import convert_target_units, has_sizes
-from marin_scaling.run.table import UNIQUE_TOKENS, cells_of_frame, column_texts, read_cells
+from marin_scaling.run.table import UNIQUE_TOKENS, RunTable, cells_of_frame, column_texts, read_cells
 from marin_scaling.run.table_io import BadCells, RawTable, is_empty, read_numbers
 from marin_scaling.units import format_flops, format_number, metric_of_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from marin_scaling.fitting.result import FitResult
-    from marin_scaling.run.table import RunTable
 
 _OPTIONAL = ("active_params", "epochs", "unique_tokens")
 _NUMBERS = ("flops", "params", "tokens", *_OPTIONAL, "loss")

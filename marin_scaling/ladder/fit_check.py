@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from marin_scaling.accelerators import Accelerator, accelerator
 from marin_scaling.ladder.config import ONE_AXIS, Compute, Hardware, LadderFile, Mesh
 from marin_scaling.printable import joined
 from marin_scaling.recipe.base import RungKey, RungPlan
+from marin_scaling.recipe.model_shape import ModelShape
 from marin_scaling.units import counted, format_bytes, format_duration
-
-if TYPE_CHECKING:
-    from marin_scaling.recipe.base import RungPlan
-    from marin_scaling.recipe.model_shape import ModelShape
 
 ESTIMATE_EXCEEDS = 3.0
 """Factor by which the estimate may exceed what a program needs. Of programs compiled for TPUs 1.7 was the most (lab book,

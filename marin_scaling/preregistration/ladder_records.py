@@ -50,10 +50,8 @@ def ladder_table(ladder: Mapping[str, Any]) -> RunTable:
     findings = tuple(audit_kinds(frame, frame[[]], sweep=Sweep()))
     return RunTable(
         frame=frame,
-        excluded=(),
         warnings=tuple(each.message for each in findings),
         findings=findings,
-        column_mapping={},
         source="ladder.json",
         metric=ladder["metric"],
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from pydantic import Field, StringConstraints
 
@@ -18,7 +18,10 @@ from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import LadderFileError, StatementError, UsageError
 from marin_scaling.files import publish_folder, read_bytes, write_once
+from marin_scaling.fitting.combined_law import sparsity_of
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW
+from marin_scaling.forecast.loss_curve import OTHER_METRIC, curve_from_ladder, curve_rows, curve_text, ends_apart
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import require_not_ended, restarts_of
 from marin_scaling.preregistration.events.observation import (
@@ -69,15 +72,12 @@ from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
 from marin_scaling.printable import joined, wrapped
+from marin_scaling.run.curves import curve_names
+from marin_scaling.run.table import ReadingChoices, RunTable
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
 from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
-
-if TYPE_CHECKING:
-    from marin_scaling.fitting.result import FitResult
-    from marin_scaling.run.table import ReadingChoices, RunTable
-
 
 _ODD = 0.2
 """Largest relative difference of stated FLOPs from the table's without a warning."""
@@ -233,7 +233,6 @@ def forecast_outside(
     **choices: Unpack[ReadingChoices],
 ) -> Evidence:
     """Fit the runs of a table and forecast an outside run; pass the results and warnings to `on_message`."""
-    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
     from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
 
@@ -272,8 +271,6 @@ def _doubts_of_estimates(rows: Sequence[Mapping[str, Any]], curves: Mapping[str,
 
 def _doubts_of_names(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None) -> list[str]:
     """Return warnings about runs without a curve, and curves without a run."""
-    from marin_scaling.run.curves import curve_names
-
     if curves is None:
         return []
     path, runs, known = Path(curves["path"]), [str(row["run"]) for row in rows], {each["run"] for each in curves["runs"]}
@@ -303,8 +300,6 @@ def _add_curve(
     on_message: OnMessage,
 ) -> None:
     """Add the forecast of the whole curve to `document`, and print it."""
-    from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows, curve_text
-
     ladder = {"rows": [ladder_row(row) for row in rows], "curves": curves}
     _require_own_metric(ladder, key=curves["key"])
     found = curve_from_ladder(ladder, target.model_dump(mode="json"), thinned(losses))
@@ -314,8 +309,6 @@ def _add_curve(
 
 def _require_own_metric(ladder: Mapping[str, Any], *, key: str | None) -> None:
     """Raise `UsageError` if the curves are of another loss than the table, and no key of that loss is given."""
-    from marin_scaling.forecast.loss_curve import OTHER_METRIC, ends_apart
-
     if key is None and (apart := ends_apart(ladder)) > OTHER_METRIC:
         raise UsageError(
             f"The curves of {ladder['curves']['path']} end {apart:.1%} off the final losses of the table.",
@@ -337,7 +330,6 @@ def promise_text(target: TargetFile) -> str:
 
 
 def _require_active(result: FitResult, target: TargetFile) -> None:
-    from marin_scaling.fitting.combined_law import sparsity_of
     from marin_scaling.forecast.targets import DENSE
 
     if target.active_params is None and (sparsity := sparsity_of(result.frame)) > DENSE:

@@ -17,7 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import DataError, SigningError, StatementError, UsageError
 from marin_scaling.files import read_bytes
+from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW, find_law, law_names
+from marin_scaling.forecast.forecast import (
+    Target,
+    choices_outside,
+    forecast,
+    forecast_runs,
+    optimal_target,
+    samples_of,
+    sensitivity,
+)
+from marin_scaling.ladder.config import Promise
+from marin_scaling.ladder.plan import plan_target
 from marin_scaling.preregistration.events import amendment
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
@@ -35,7 +47,7 @@ from marin_scaling.preregistration.register import (
     standing_registration,
 )
 from marin_scaling.preregistration.registry import REGISTRY, read_registration, registration_folders, signers_path
-from marin_scaling.preregistration.review.trust_changes import look_alike
+from marin_scaling.preregistration.review.changes import look_alike
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.keys import NoSigningKeyError, SigningKey, find_principal, find_signing_key
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -43,17 +55,16 @@ from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
 from marin_scaling.printable import joined, wrapped
-from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder
+from marin_scaling.recipe.find import find_recipe, recipe_document
+from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder, target_spec
 from marin_scaling.run.spec import RunSpec, read_spec
 from marin_scaling.run.store import RUNS_DIR, is_finished, read_runs, run_folder
+from marin_scaling.run.table import read_run_table
 from marin_scaling.units import format_count, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
-    from marin_scaling.fitting.result import FitResult
     from marin_scaling.forecast.backtest import Backtest
-    from marin_scaling.forecast.forecast import Target
-    from marin_scaling.ladder.config import Promise
     from marin_scaling.train.launcher import TrainingTime
 
 _NEAR = 0.75
@@ -317,13 +328,7 @@ def require_law(law: str) -> None:
 
 def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_message: OnMessage = print) -> Evidence:
     """Fit the ladder's rungs and forecast its target; pass the results and warnings to `on_message`."""
-    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
-    from marin_scaling.forecast.forecast import forecast
-    from marin_scaling.ladder.plan import plan_target
-    from marin_scaling.recipe.find import find_recipe, recipe_document
-    from marin_scaling.run.plan import target_spec
-    from marin_scaling.run.table import read_run_table
 
     require_law(law)
     require_simulated_repeats(planned.specs)
@@ -515,9 +520,7 @@ def _forecast_again(
     runs_dir: Path, *, target: RunSpec, law: str, on_message: OnMessage = print
 ) -> tuple[list[dict[str, Any]], dict[str, Any], list[float]]:
     """Return the rows of a ladder's current runs, the fit's document with a forecast of `target`, and its losses."""
-    from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
-    from marin_scaling.run.table import read_run_table
 
     result = fit(read_run_table(runs_dir), law=law)
     tested = backtest_of_fit(result)
@@ -526,8 +529,6 @@ def _forecast_again(
 
 
 def _as_forecast(result: FitResult, target: RunSpec) -> Target:
-    from marin_scaling.forecast.forecast import optimal_target
-
     return optimal_target(result, target.flops, unique_tokens=target.unique_tokens)
 
 
@@ -535,7 +536,6 @@ def documented(
     result: FitResult, tested: Backtest, *, target: Target, on_message: OnMessage
 ) -> tuple[dict[str, Any], list[float]]:
     """Print the forecast of a run with its sensitivity; return its document and equally likely losses."""
-    from marin_scaling.forecast.forecast import choices_outside, forecast_runs, samples_of, sensitivity
     from marin_scaling.forecast.report import forecast_document, forecast_text, sensitivity_text
 
     (prediction,) = forecast_runs(result, [target])

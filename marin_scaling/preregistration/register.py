@@ -15,6 +15,7 @@ from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
 from marin_scaling.errors import SigningError, StatementError, UsageError
 from marin_scaling.files import alone_in, read_bytes, write_once
+from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.seal import register_sealed, require_none_sealed, seal_files
 from marin_scaling.preregistration.format import is_outside
 from marin_scaling.preregistration.layout import SIGNATURE_NAME, STATEMENT_NAME, countersignature_name, countersigners
@@ -24,6 +25,7 @@ from marin_scaling.preregistration.registry import (
     allow_signer,
     find_registration,
     read_registration,
+    read_subject_in,
     register,
     registration_id,
     require_free,
@@ -45,7 +47,6 @@ from marin_scaling.preregistration.statement import (
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
-    from marin_scaling.ladder.config import Promise
     from marin_scaling.run.spec import RunSpec
 
 _LIBRARIES = ("numpy", "scipy", "pandas")
@@ -92,8 +93,7 @@ def answering_spec(folder: Path) -> RunSpec:
 
 def is_outside_run(folder: Path) -> bool:
     """Return True if the preregistration in `folder` forecasts a run of another trainer."""
-    path = folder / "target.json"
-    return is_outside(read_subject(read_bytes(path), name=path.name, path=str(path)))
+    return is_outside(read_subject_in(folder, "target.json"))
 
 
 USUAL_TERM = timedelta(days=180)

@@ -55,7 +55,7 @@ from marin_scaling.preregistration.signing.allowed_signers import (
     signer_line,
 )
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE, PublicKey, verify_signature
-from marin_scaling.preregistration.statement import Statement, read_statement
+from marin_scaling.preregistration.statement import Statement, read_statement, read_subject
 from marin_scaling.units import counted
 from marin_scaling.untrusted_files import is_present
 
@@ -334,6 +334,11 @@ def read_registration(folder: Path) -> Statement:
     """Return the statement of one folder; its signature is not checked."""
     path = folder / STATEMENT_NAME
     return read_statement(read_bytes(path), name=str(path))
+
+
+def read_subject_in(folder: Path, name: str) -> Any:
+    """Return the document of one subject of the preregistration in a folder; its digest is not checked."""
+    return read_subject(read_bytes(folder / name), name=name, path=str(folder / name))
 
 
 def allow_signer(registry_dir: Path, *, principal: str, key: PublicKey, at: datetime) -> str | None:

@@ -224,20 +224,12 @@ def require_samples_of(losses: Sequence[float], quantiles: Mapping[float, float]
     """Require that the quantiles of the samples equal the stated ones."""
     width = quantiles[0.95] - quantiles[0.05]
     for level, value in quantiles.items():
-        found = _quantile(losses, level)
+        found = _between(losses, min(max(level * len(losses) - 0.5, 0.0), len(losses) - 1.0))  # each at the middle of its share
         if abs(found - value) > _SAMPLING * width:
             refuse(
                 f"samples.json has {found:.6g} at the level {level:g}, and the forecast {value:.6g}",
                 fix="Register it again, from its ladder.",
             )
-
-
-def _quantile(losses: Sequence[float], level: float) -> float:
-    """Return a quantile of rising losses, each at the middle of its share."""
-    place = min(max(level * len(losses) - 0.5, 0.0), len(losses) - 1.0)
-    low = int(place)
-    high = min(low + 1, len(losses) - 1)
-    return losses[low] + (place - low) * (losses[high] - losses[low])
 
 
 def _beyond(rows: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, float]:
@@ -594,6 +586,7 @@ def thinned(losses: Sequence[float]) -> list[float]:
 
 
 def _between(ordered: Sequence[float], place: float) -> float:
+    """Return the value at a place between two of rising ones."""
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return float(ordered[low] + (place - low) * (ordered[high] - ordered[low]))

@@ -192,6 +192,5 @@ def _forecast_of(spec: RunSpec, against: str, *, registry: Path) -> EarlierForec
 
 
 def _ladder_of(spec: RunSpec, against: str) -> Path:
-
     is_file = against.endswith((".yaml", ".yml"))
     return RUNS_DIR / (read_ladder_file(Path(against)).name if is_file else spec.ladder)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import altair as alt
 import pandas as pd
@@ -18,7 +18,7 @@ from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.errors import DocumentError, Finding, MarinScalingError, error
 from marin_scaling.experiment.experiment import CHAINS_DIR, COMPARISONS_DIR, EXPERIMENTS_DIR
 from marin_scaling.forecast.data_comparison import MARGIN, DataComparison, compare_data
-from marin_scaling.forecast.speedup_chain import ChainStage, SpeedupChain, chain_document, chain_of_tables
+from marin_scaling.forecast.speedup_chain import UNITS, ChainStage, SpeedupChain, chain_document, chain_of_tables
 from marin_scaling.forecast.speedup_conventions import Speedup
 from marin_scaling.markdown import Markdown, link, page_name, prose, without_root
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure, picture_files, render, show_pictures
@@ -29,9 +29,7 @@ from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
 
-CHAIN_NAME, COMPARISON_NAME = "chain.yaml", "comparison.yaml"
 OneFile = TypeVar("OneFile", bound="ChainFile | ComparisonFile")
-UNITS = {"model_flops": "model FLOPs", "wall_clock": "wall-clock time"}
 TablePath = Annotated[str, StringConstraints(pattern=r"^(runs/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 
 
@@ -64,6 +62,9 @@ class PublishedSpeedup(Part):
 class ChainFile(Part):
     """Content of `chain.yaml`."""
 
+    folder: ClassVar = CHAINS_DIR
+    file_name: ClassVar = "chain.yaml"
+    noun: ClassVar = "a speedup chain"
     name: Name
     """Name of the folder."""
     title: Line
@@ -96,6 +97,9 @@ class ChainFile(Part):
 class ComparisonFile(Part):
     """Content of `comparison.yaml`."""
 
+    folder: ClassVar = COMPARISONS_DIR
+    file_name: ClassVar = "comparison.yaml"
+    noun: ClassVar = "a comparison of texts"
     name: Name
     """Name of the folder."""
     title: Line
@@ -124,18 +128,9 @@ class ComparisonFile(Part):
         return (self.base, *self.texts, *self.controls)
 
 
-def read_chain(path: Path) -> ChainFile:
-    """Read a chain file, named after its folder; `DocumentError` names file, line and key."""
-    return _read(path, ChainFile, noun="a speedup chain")
-
-
-def read_comparison(path: Path) -> ComparisonFile:
-    """Read a file of compared texts, named after its folder; `DocumentError` names file, line and key."""
-    return _read(path, ComparisonFile, noun="a comparison of texts")
-
-
-def _read(path: Path, model: type[OneFile], *, noun: str) -> OneFile:
-    found = read_part(path, model, noun=noun, refused=_refused)
+def read_compared(path: Path, model: type[OneFile]) -> OneFile:
+    """Read a chain or comparison, named after its folder; `DocumentError` names file, line and key."""
+    found = read_part(path, model, noun=model.noun, refused=_refused)
     if found.name != path.parent.name:
         raise _refused(f"{path}: name: {found.name!r} differs from its folder's name, {path.parent.name!r}.")
     return found
@@ -159,32 +154,29 @@ class ChainPages:
 
 def chain_pages(root: Path) -> ChainPages:
     """Return a page with figures for each chain and comparison of a repository, below the generated pages."""
-    files: dict[str, bytes] = {}
-    (chains, malformed), (comparisons, more) = read_chains(root), read_comparisons(root)
-    for chain in chains:
-        files |= chain_page(chain, root=root)
-    for comparison in comparisons:
-        files |= comparison_page(comparison, root=root)
+    (chains, malformed), (comparisons, more) = all_compared(root, ChainFile), all_compared(root, ComparisonFile)
+    pages = [*(chain_page(each, root=root) for each in chains), *(comparison_page(each, root=root) for each in comparisons)]
     return ChainPages(
-        files=files,
-        links=_links(chains, CHAINS_DIR),
-        comparisons=_links(comparisons, COMPARISONS_DIR),
+        files={path: content for page in pages for path, content in page.items()},
+        links=list(map(_link, chains)),
+        comparisons=list(map(_link, comparisons)),
         malformed=malformed + more,
     )
 
 
-def _links(found: Sequence[ChainFile | ComparisonFile], folder: str) -> list[Markdown]:
-    return [link(each.title, f"{folder}/{page_name(each.name)}.md") for each in found]
+def _link(found: ChainFile | ComparisonFile) -> Markdown:
+    return link(found.title, f"{found.folder}/{page_name(found.name)}.md")
 
 
-def read_chains(root: Path) -> tuple[list[ChainFile], list[tuple[str, str]]]:
-    """Return the chains of a repository, and its malformed chain files with the reasons."""
-    return _all_in(root / EXPERIMENTS_DIR / CHAINS_DIR, CHAIN_NAME, read_chain)
-
-
-def read_comparisons(root: Path) -> tuple[list[ComparisonFile], list[tuple[str, str]]]:
-    """Return the comparisons of texts of a repository, and its malformed files of them with the reasons."""
-    return _all_in(root / EXPERIMENTS_DIR / COMPARISONS_DIR, COMPARISON_NAME, read_comparison)
+def all_compared(root: Path, model: type[OneFile]) -> tuple[list[OneFile], list[tuple[str, str]]]:
+    """Return the chains or comparisons of a repository, and the malformed files of them with the reasons."""
+    found, malformed = list[OneFile](), list[tuple[str, str]]()
+    for path in sorted((root / EXPERIMENTS_DIR / model.folder).glob(f"*/{model.file_name}")):
+        try:
+            found.append(read_compared(path, model))
+        except MarinScalingError as fault:
+            malformed.append((str(path), fault.what))
+    return found, malformed
 
 
 def missing_tables(found: ChainFile | ComparisonFile, *, root: Path) -> list[Finding]:
@@ -194,16 +186,6 @@ def missing_tables(found: ChainFile | ComparisonFile, *, root: Path) -> list[Fin
     return [
         error("not-there", name, f"{place} does not exist") for name, place in places.items() if not is_present(root / place)
     ]
-
-
-def _all_in(folder: Path, name: str, read: Callable[[Path], OneFile]) -> tuple[list[OneFile], list[tuple[str, str]]]:
-    found, malformed = list[OneFile](), list[tuple[str, str]]()
-    for path in sorted(folder.glob(f"*/{name}")):
-        try:
-            found.append(read(path))
-        except MarinScalingError as fault:
-            malformed.append((str(path), fault.what))
-    return found, malformed
 
 
 def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:
@@ -227,7 +209,7 @@ def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:
         first=first,
         figures=show_pictures(stem, {name: _CAPTIONS[name.partition("-")[0]] for name in panels}),
         speedups=[row for unit in UNITS for row in _measured_rows(first, unit)] if first else [],
-        notes=[f"{UNITS[unit]}: {note}" for unit, note in _notes(first).items() if note],
+        notes=[f"{UNITS[unit]}: {note}" for unit, note in first.notes.items() if note] if first else [],
         report=str(first) if first else "",
         scale_header=[
             "baseline FLOPs",
@@ -273,7 +255,7 @@ def _place(folder: Path, each: ChainTable) -> Path:
 
 def folder_of(found: ChainFile | ComparisonFile) -> Path:
     """Return the folder of a chain or comparison, relative to the root of the repository."""
-    return Path(EXPERIMENTS_DIR) / (CHAINS_DIR if isinstance(found, ChainFile) else COMPARISONS_DIR) / found.name
+    return Path(EXPERIMENTS_DIR) / found.folder / found.name
 
 
 def _command(chain: ChainFile) -> str:
@@ -284,10 +266,6 @@ def _command(chain: ChainFile) -> str:
     return shlex.join(
         ["marin-scale", "speedup", *tables, *(["--convention", "marin"] if chain.convention == "marin" else []), *more]
     )
-
-
-def _notes(first: SpeedupChain | None) -> dict[str, str]:
-    return {} if first is None else {"model_flops": first.flops_note, "wall_clock": first.time_note}
 
 
 def _measured_rows(chain: SpeedupChain, unit: str) -> Iterator[list[str]]:
@@ -348,17 +326,6 @@ def cumulative_products(values: Sequence[float | None]) -> list[float]:
     return [math.prod(known[: n + 1]) for n in range(len(known))] if len(known) == len(values) else []
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Bar:
-    """Step of a figure: the cumulative speedup before and after a stage, with the interval of the latter, if known."""
-
-    label: str
-    before: float
-    after: float
-    low: float | None = None
-    high: float | None = None
-
-
 _LOWEST_DRAWN = 1e-3  # an interval down to 0 has no place on a log axis
 
 
@@ -368,10 +335,7 @@ def _measured_chart(chain: SpeedupChain, unit: str) -> Any | None:
     if len(ends) < len(chain.cumulative) or not all(low > _LOWEST_DRAWN and high is not None for _, low, high in ends):
         return None
     values = [1.0, *(value for value, _, _ in ends)]
-    bars = [
-        _Bar(label=stage.variant, before=values[n], after=values[n + 1], low=ends[n][1], high=ends[n][2])
-        for n, stage in enumerate(chain.stages)
-    ]
+    bars = [_bar(stage.variant, before, *end) for stage, before, end in zip(chain.stages, values, ends, strict=False)]
     return steps_of(bars, baseline=chain.recipes[0].name, unit=UNITS[unit], title="Measured here", colour=LAW_COLOUR)
 
 
@@ -380,7 +344,7 @@ def _published_chart(chain: ChainFile, unit: str) -> Any | None:
     if not products:
         return None
     bars = [
-        _Bar(label=each.name, before=before, after=after)
+        _bar(each.name, before, after, after, after)
         for each, before, after in zip(chain.published, [1.0, *products], products, strict=False)
     ]
     claims = {each.name: value for each in chain.claims if (value := getattr(each, unit)) is not None}
@@ -388,13 +352,13 @@ def _published_chart(chain: ChainFile, unit: str) -> Any | None:
 
 
 def steps_of(
-    bars: Sequence[_Bar], *, baseline: str, unit: str, title: str, colour: str, claims: dict[str, float] | None = None
+    bars: Sequence[dict[str, Any]], *, baseline: str, unit: str, title: str, colour: str, claims: dict[str, float] | None = None
 ) -> Any:
     """Return a bar per stage from the cumulative speedup before it to that after it, on a log axis, with intervals.
 
     `claims` are drawn as dashed lines. The number above a bar is the speedup of its stage.
     """
-    rows, claimed = _bar_rows(bars), pd.DataFrame([{"top": value, "claim": name} for name, value in (claims or {}).items()])
+    rows, claimed = pd.DataFrame(bars), pd.DataFrame([{"top": value, "claim": name} for name, value in (claims or {}).items()])
     values = [*rows["before"], *rows["after"], *rows["low"], *rows["top"], *(claims or {}).values()]
     scale = alt.Scale(type="log", domain=[min(values) / 1.1, max(values) * 1.2], nice=False)
     order = [*([baseline] if baseline else []), *rows["stage"]]
@@ -425,21 +389,9 @@ def steps_of(
     return figure(drawn, f"{title}: cumulative speedup in {unit}, stage by stage")
 
 
-def _bar_rows(bars: Sequence[_Bar]) -> pd.DataFrame:
-    """Return a row per bar; where the interval is unknown, it has no length."""
-    return pd.DataFrame(
-        [
-            {
-                "stage": each.label,
-                "before": each.before,
-                "after": each.after,
-                "low": each.after if each.low is None else each.low,
-                "top": each.after if each.high is None else each.high,
-                "factor": f"{each.after / each.before:.3g}x",
-            }
-            for each in bars
-        ]
-    )
+def _bar(stage: str, before: float, after: float, low: float, top: float | None) -> dict[str, Any]:
+    """Return the row of a stage: cumulative speedup before and after it, and the interval of the latter."""
+    return {"stage": stage, "before": before, "after": after, "low": low, "top": top, "factor": f"{after / before:.3g}x"}
 
 
 def comparison_page(comparison: ComparisonFile, *, root: Path) -> dict[str, bytes]:

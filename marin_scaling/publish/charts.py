@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from marin_scaling.experiment.experiment import Step
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.fitting.optima import has_bowl, size_column
-from marin_scaling.fitting.result import FitResult
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.laws import Array
 from marin_scaling.printable import RUNS_DRAWN
@@ -31,7 +31,7 @@ WIDE, NARROW = {"width": 660, "height": 380}, {"width": 250, "height": 300}
 _CURVE_POINTS = 60
 _LABEL_ROOM, NARROW_ROOM = 0.32, 0.55
 """Shares of a panel's width for the numbers right of the last point."""
-_CROSS = "M-1,-1L1,1M1,-1L-1,1"
+CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABELLED_BUDGETS = 12  # with more budgets the legend is a color scale
 
 
@@ -250,7 +250,7 @@ def _outcome_layers(
     medians = {each.flops: each.median for each in forecasts}
     rows["lower"] = [each.loss < medians.get(each.flops, -math.inf) for each in outcomes]
     base, loss = alt.Chart(rows), _loss_axis(title)
-    crosses = base.mark_point(shape=_CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
+    crosses = base.mark_point(shape=CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
     return [
         crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
         *_words(rows[rows["flops"].isin(named)], text="text", axis=axis, loss=loss, colour=OUTCOME_COLOUR),
@@ -429,7 +429,7 @@ def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], 
     layers.append(line.encode(x=done, y=_loss_axis(metric), tooltip=["done", "low", "loss", "high"]))
     if points:
         crosses = alt.Chart(pd.DataFrame(points)).mark_point(
-            shape=_CROSS, size=50, strokeWidth=2, color=OUTCOME_COLOUR, opacity=1
+            shape=CROSS, size=50, strokeWidth=2, color=OUTCOME_COLOUR, opacity=1
         )
         layers.append(crosses.encode(x=done, y=_loss_axis(metric), tooltip=["done", "loss"]))
     drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", **(NARROW if is_narrow else WIDE))

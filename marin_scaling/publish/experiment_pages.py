@@ -45,11 +45,10 @@ from marin_scaling.publish.chain_page import (
     ChainFile,
     ChainPages,
     ComparisonFile,
+    all_compared,
     chain_pages,
     folder_of,
     missing_tables,
-    read_chains,
-    read_comparisons,
 )
 from marin_scaling.publish.charts import steps_chart
 from marin_scaling.publish.figures import asset, picture_files, render, show_pictures
@@ -154,7 +153,7 @@ def validate_experiments(place: Path | str = EXPERIMENTS_DIR) -> Validation:
     others = [each.experiment for each in known if each.experiment and each.experiment.name not in experiments]
     findings: dict[str, Sequence[Finding]] = dict(all_findings(list(experiments.values()), root=root, beside=others))
     malformed, read = {each.place: each.refusal for each in found if each.experiment is None}, {"experiment": len(found)}
-    of_chains, of_comparisons = read_chains(root), read_comparisons(root)
+    of_chains, of_comparisons = all_compared(root, ChainFile), all_compared(root, ComparisonFile)
     compared_files: list[ChainFile | ComparisonFile] = [*of_chains[0], *of_comparisons[0]]
     for each in compared_files:
         folder = folder_of(each)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -262,8 +263,6 @@ def _cache_folder() -> Path | None:
 
 @cache
 def _renderer() -> str:
-    from importlib.metadata import version
-
     return version("vl-convert-python")
 
 

@@ -13,7 +13,7 @@ import altair as alt
 import pandas as pd
 
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.forecast import Forecast
 from marin_scaling.markdown import Markdown, cell, listed, page_name, web_link, without_root
 from marin_scaling.preregistration.imported import REGISTRIES, ImportedRegistry, imported_registries
@@ -28,7 +28,7 @@ from marin_scaling.preregistration.track_record import (
     track_records,
 )
 from marin_scaling.printable import FORECASTS_DRAWN, JOINED, LISTED, RUNS_DRAWN, TITLE_CHARACTERS, shortened
-from marin_scaling.publish.charts import NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, drawn_runs, law_panel
+from marin_scaling.publish.charts import CROSS, NARROW, NARROW_ROOM, WIDE, MeasuredOutcome, drawn_runs, law_panel
 from marin_scaling.publish.figures import (
     LAW_COLOUR,
     OUTCOME_COLOUR,
@@ -42,7 +42,7 @@ from marin_scaling.publish.figures import (
     state_chip,
 )
 from marin_scaling.publish.forecast_page import ForecastPage
-from marin_scaling.publish.ladder_page import FittedLadder, LadderPage, PromisedRun
+from marin_scaling.publish.ladder_page import FittedLadder, LadderPage, PromisedRun, observed_outcomes
 from marin_scaling.units import format_flops
 from marin_scaling.untrusted_files import is_present
 
@@ -148,7 +148,9 @@ def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "
     is_many = settled >= CALIBRATED_FROM
     charts = calibration_charts(levels, settled=settled) if is_many else {}
     values = _public_values(root) | _imported_values(root, [each.verdict for each in pages])
-    intervals = _intervals([each.promised for each in ordered if each.promised], values.pop("forecasts"))
+    groups = drawn_forecasts([each.promised for each in ordered if each.promised], values.pop("forecasts"))
+    names = {"intervals": False, "intervals-narrow": True} if groups else {}
+    intervals = {name: interval_chart(groups, is_narrow=is_narrow) for name, is_narrow in names.items()}
     index = render(
         "forecasts.md.j2",
         title="Forecasts against outcomes",
@@ -170,13 +172,6 @@ def forecasts_index(pages: Sequence[ForecastPage], *, root: Path, fault: str = "
 
 
 _ALL = "All forecasts: 90 % intervals around the median, and measured losses"
-
-
-def _intervals(promised: Sequence[PromisedRun], public: Sequence[PublicForecast]) -> dict[str, Any]:
-    groups = drawn_forecasts(promised, public)
-    if not groups:
-        return {}
-    return {"intervals": interval_chart(groups), "intervals-narrow": interval_chart(groups, is_narrow=True)}
 
 
 def _record_row(record: TrackRecord) -> list[str]:
@@ -312,7 +307,6 @@ HELD_COLOUR = "#007A5E"
 """Okabe and Ito's green, darker: a mark on white needs a contrast of three."""
 _ROW = 21  # pixels
 _WHOLE_PER_CENT = 0.08  # width of an axis whose ticks need no decimals
-_CROSS = "M-1,-1L1,1M1,-1L-1,1"
 _LABEL_PIXELS, _NARROW_LABEL_PIXELS = 230, 120
 
 
@@ -384,7 +378,7 @@ def _place(each: DrawnForecast) -> str:
 
 _PLACES = {
     "observed, inside": (HELD_COLOUR, "circle"),
-    "observed, outside": (OUTCOME_COLOUR, _CROSS),
+    "observed, outside": (OUTCOME_COLOUR, CROSS),
     "observed, no interval stated": ("#595959", "diamond"),
 }
 
@@ -490,20 +484,18 @@ def home_files(ladders: Sequence[LadderPage], promised: Sequence[PromisedRun], *
 def _with_promised(fitted: FittedLadder, promised: Sequence[PromisedRun]) -> FittedLadder:
     """Return a ladder with the last forecast that was signed from it, and what was observed."""
     latest = [each for each in promised if each.ladder == fitted.name][-1:]
-    observed = [(each, each.observed) for each in latest if each.observed is not None]
-    measured = [MeasuredOutcome(flops=each.forecast.flops, loss=loss, label=each.name) for each, loss in observed]
     forecasts = [*fitted.forecasts, *(each.forecast for each in latest)]
-    return replace(fitted, forecasts=forecasts, outcomes=[*fitted.outcomes, *measured])
+    return replace(fitted, forecasts=forecasts, outcomes=[*fitted.outcomes, *observed_outcomes(latest)])
 
 
 def _farthest(ladders: Sequence[FittedLadder]) -> FittedLadder | None:
     """Return the ladder whose law was tested farthest beyond its runs; without any such, that of the most runs."""
     usable = [each for each in ladders if each.result.status.may_be_used]
-    return max(usable, key=lambda each: (_tested_reach(each), len(each.result.frame)), default=None)
 
+    def reach(each: FittedLadder) -> float:
+        return max((outcome.flops for outcome in each.outcomes), default=0.0) / each.result.largest_flops
 
-def _tested_reach(each: FittedLadder) -> float:
-    return max((outcome.flops for outcome in each.outcomes), default=0.0) / each.result.largest_flops
+    return max(usable, key=lambda each: (reach(each), len(each.result.frame)), default=None)
 
 
 def _reach(fitted: FittedLadder | None) -> list[tuple[str, str]]:

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitResult, FitStatus
+from marin_scaling.fitting.fit import FitResult, FitStatus, fit
 from marin_scaling.forecast.forecast import choices_outside
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
@@ -26,21 +25,19 @@ from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import Forecaster, forecaster, signers_path
 from marin_scaling.preregistration.review.report import doubts_section, promise_section
-from marin_scaling.preregistration.statement import parse_moment, prediction_at
+from marin_scaling.preregistration.statement import Statement, parse_moment, prediction_at
 from marin_scaling.preregistration.verdict import reservations, tracked_reservations
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, sealed_verdict, verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps
 from marin_scaling.printable import RUNS_DRAWN
-from marin_scaling.publish.figures import render, sentence, state_chip
+from marin_scaling.publish.charts import axis_title, band_chart, forecast_chart
+from marin_scaling.publish.figures import figure_files, picture_files, render, sentence, show_live, show_wide, state_chip
 from marin_scaling.publish.ladder_page import PromisedRun, PublishedPage, ladder_names, signed_forecast, stability_section
 from marin_scaling.run.curves import rows_so_far
 from marin_scaling.run.stability import stability_of_rows
 from marin_scaling.run.store import StoredRun, Workplace, is_finished, read_run, read_runs, run_folder
 from marin_scaling.units import counted, format_count, format_flops, format_number
 from marin_scaling.untrusted_files import WORK_FOLDER, is_present
-
-if TYPE_CHECKING:
-    from marin_scaling.preregistration.statement import Statement
 
 _SCORES = {
     "signed_error": "forecast minus observed, in the metric's unit",
@@ -382,9 +379,6 @@ def _figure(
     folder: Path, statement: Statement, promised: PromisedRun, *, law: FitResult | None, stem: str
 ) -> tuple[Markdown, dict[str, bytes]]:
     """Return the figure's Markdown and files: the law, the signed forecast and the outcome."""
-    from marin_scaling.publish.charts import axis_title, forecast_chart
-    from marin_scaling.publish.figures import figure_files, show_live, show_wide
-
     metric, runs = statement.predicate["metric"], json.loads(read_bytes(folder / "ladder.json"))["rows"]
     known: dict[str, Any] = {
         "observed": promised.observed,
@@ -401,9 +395,6 @@ def _figure(
 
 def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, bytes]]:
     """Return the figure of a forecast curve with the observed losses, and a sentence about these; empty without a curve."""
-    from marin_scaling.publish.charts import axis_title, band_chart
-    from marin_scaling.publish.figures import picture_files, show_wide
-
     target, metric = found.statement.predicate["targetRun"], found.statement.predicate["metric"]
     rows = prediction_at(found.subjects["forecast.json"], flops=target["flops"]).get("curve", [])
     if not rows:

@@ -8,25 +8,37 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from marin_scaling.errors import FitRefused, MarinScalingError
 from marin_scaling.files import read_bytes
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.fit import FitResult, fit
+from marin_scaling.fitting.optima import size_column
+from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, optimal_target, targets_of
+from marin_scaling.forecast.report import forecast_text
+from marin_scaling.ladder.config import read_ladder_file
+from marin_scaling.ladder.plan import ladder_table, plan_at, plan_ladder
 from marin_scaling.markdown import Markdown, cell, link, page_name, without_root
 from marin_scaling.preregistration.outcome import State
 from marin_scaling.printable import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARACTERS
-from marin_scaling.publish.figures import render, state_chip
+from marin_scaling.publish.charts import (
+    MOST_PANELS,
+    MeasuredOutcome,
+    law_chart,
+    law_charts,
+    loads_chart,
+    norms_chart,
+    residual_chart,
+)
+from marin_scaling.publish.figures import figure_files, picture_files, render, show_figure, show_pictures, state_chip
+from marin_scaling.recipe.find import RECIPES, find_recipe
 from marin_scaling.run.stability import Stability, entropy_share, extreme_loads, norm_spikes, stability_of_rows
+from marin_scaling.run.store import HistoryRow, StoredRun, read_runs, run_folders
+from marin_scaling.run.table import RunTable, read_run_table
 from marin_scaling.speedrun.entry import RUNS_PREFIX
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
-
-if TYPE_CHECKING:
-    from marin_scaling.publish.charts import MeasuredOutcome
-    from marin_scaling.run.store import HistoryRow, StoredRun
-    from marin_scaling.run.table import RunTable
 
 HELD_OUT_NAME = "heldout.csv"
 
@@ -101,9 +113,6 @@ def _plain_page(name: str, state: str, reason: str, *, run_count: str) -> Ladder
 
 def _run_count(folder: Path) -> str:
     """Return the number of runs of a ladder without a law; "unknown" if its table cannot be read."""
-    from marin_scaling.run.store import run_folders
-    from marin_scaling.run.table import read_run_table
-
     try:
         runs = read_run_table(folder)
     except MarinScalingError:
@@ -112,9 +121,6 @@ def _run_count(folder: Path) -> str:
 
 
 def _plan_text(root: Path, name: str) -> str:
-    from marin_scaling.ladder.config import read_ladder_file
-    from marin_scaling.ladder.plan import ladder_table, plan_ladder
-
     try:
         return ladder_table(plan_ladder(read_ladder_file(root / "ladders" / f"{name}.yaml")))
     except MarinScalingError as error:
@@ -122,10 +128,6 @@ def _plan_text(root: Path, name: str) -> str:
 
 
 def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> LadderPage:
-    from marin_scaling.fitting.fit import fit
-    from marin_scaling.run.store import read_runs
-    from marin_scaling.run.table import read_run_table
-
     folder, stem = root / "runs" / name, f"ladders/{page_name(name)}"
     result, held_out = fit(read_run_table(folder)), _held_out(folder)
     fitted = FittedLadder(name=name, result=result, forecasts=_forecasts(result, held_out), outcomes=_outcomes(held_out))
@@ -154,13 +156,10 @@ def _fitted_page(root: Path, name: str, promised: Sequence[PromisedRun]) -> Ladd
 
 def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str) -> tuple[Markdown, dict[str, bytes]]:
     """Return the figure's Markdown and files."""
-    from marin_scaling.publish.charts import law_chart, law_charts, residual_chart
-    from marin_scaling.publish.figures import figure_files, show_figure
-
     result, name = fitted.result, fitted.name
     latest = promised[-1:]  # labels of several forecasts of similar runs would overlap
     shown = [*fitted.forecasts, *(each.forecast for each in latest)]
-    outcomes = [*fitted.outcomes, *_observed(latest)]
+    outcomes = [*fitted.outcomes, *observed_outcomes(latest)]
     panels, whole = (draw(result, shown, outcomes=outcomes, most_runs=RUNS_DRAWN) for draw in (law_charts, law_chart))
     some = f" ({RUNS_DRAWN} or fewer of {len(result.frame)})" if len(result.frame) > RUNS_DRAWN else ""
     captions = {"runs": f"The runs of the ladder {name}{some}", "law": "The law through the best of each budget"}
@@ -184,8 +183,6 @@ def stability_section(runs: Sequence[StoredRun], *, stem: str) -> tuple[Stabilit
     found = {f"{run.spec.rung_name} ({run.record.spec_digest[:6]})": (run, rows) for run in runs if (rows := _normed_rows(run))}
     if not found:
         return None, {}
-    from marin_scaling.publish.charts import MOST_PANELS, loads_chart, norms_chart
-    from marin_scaling.publish.figures import picture_files, show_pictures
 
     dearest = list(found)[-MOST_PANELS:]
     tokens = {name: found[name][0].spec.trained_tokens // found[name][0].spec.train_steps for name in dearest}
@@ -233,9 +230,6 @@ def _budgets(result: FitResult) -> str:
 
 def _law_values(result: FitResult, root: Path, name: str) -> dict[str, Any]:
     """Return the template's values for the law: report, back-test, and forecasts at larger budgets."""
-    from marin_scaling.forecast.backtest import backtest_of_fit, backtest_text
-    from marin_scaling.forecast.report import forecast_text
-
     try:
         too_many = f"not made here of {len(result.frame)} runs, more than {RUNS_LISTED}: marin-scale backtest"
         backtest = backtest_text(backtest_of_fit(result)) if len(result.frame) <= RUNS_LISTED else too_many
@@ -252,15 +246,11 @@ def _law_values(result: FitResult, root: Path, name: str) -> dict[str, Any]:
 
 
 def _held_out(folder: Path) -> RunTable | None:
-    from marin_scaling.run.table import read_run_table
-
     return read_run_table(folder / HELD_OUT_NAME) if is_present(folder / HELD_OUT_NAME) else None
 
 
 def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
     """Return a forecast for every held-out size and length."""
-    from marin_scaling.fitting.optima import size_column
-
     if held_out is None or not result.status.may_be_used:
         return []
     frame = held_out.frame.assign(active_params=size_column(held_out.frame))
@@ -269,17 +259,14 @@ def _forecasts(result: FitResult, held_out: RunTable | None) -> list[Forecast]:
 
 
 def _outcomes(held_out: RunTable | None) -> list[MeasuredOutcome]:
-    from marin_scaling.publish.charts import MeasuredOutcome
-
     if held_out is None:
         return []
     means = held_out.frame.groupby("flops")["loss"].mean().tail(LISTED)
     return [MeasuredOutcome(flops=float(flops), loss=float(loss)) for flops, loss in means.items()]  # type: ignore[arg-type]
 
 
-def _observed(promised: Sequence[PromisedRun]) -> list[MeasuredOutcome]:
-    from marin_scaling.publish.charts import MeasuredOutcome
-
+def observed_outcomes(promised: Sequence[PromisedRun]) -> list[MeasuredOutcome]:
+    """Return the measured losses of promised runs that have one."""
     known = [(each, each.observed) for each in promised if each.observed is not None]
     return [MeasuredOutcome(flops=each.forecast.flops, loss=loss, label=each.name) for each, loss in known]
 
@@ -391,9 +378,6 @@ def _slider(
 
 def _training_of(root: Path, name: str) -> dict[str, Any]:
     """Return the recipe and the hardware of a ladder by its file; without one, the recipe that has the ladder's name."""
-    from marin_scaling.ladder.config import read_ladder_file
-    from marin_scaling.recipe.find import RECIPES
-
     path = root / "ladders" / f"{name}.yaml"
     try:
         file = read_ladder_file(path) if is_present(path) else None
@@ -407,9 +391,6 @@ def _training_of(root: Path, name: str) -> dict[str, Any]:
 
 def _settings(ahead: Sequence[Forecast], recipe: str) -> list[str]:
     """Return the recipe's settings for each budget at the best size; empty for an impossible run."""
-    from marin_scaling.ladder.plan import plan_at
-    from marin_scaling.recipe.find import find_recipe
-
     settings = []
     for each in ahead:
         try:

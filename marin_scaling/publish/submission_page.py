@@ -25,6 +25,8 @@ from marin_scaling.speedrun.submission import SUBMISSION_NAME, Code, SeedResult,
 from marin_scaling.speedrun.track import SPEEDRUNS_DIR
 from marin_scaling.units import format_count, format_flops, format_number
 
+_ENDS_OF_BIBTEX = str.maketrans("", "", "{}\\%$#&~^")
+"""Removes the characters that could end a BibTeX field."""
 _NORMAL_95 = 1.959964
 _REPOSITORY = re.compile(r"https?://[\w.-]+/[\w.-]+/([A-Za-z0-9][\w.-]*?)(?:\.git)?/?")  # on a code forge
 
@@ -175,13 +177,8 @@ def _citation(each: Submission) -> str:
         "year": f"{moment:%Y}" if moment else None,
         "note": f"{each.bits_per_byte:.4f} bits per byte, {format_number(each.compute.model_flops, 4)} model FLOPs",
     }
-    body = "".join(f"  {key} = {{{_bibtex(value)}}},\n" for key, value in fields.items() if value)
+    body = "".join(f"  {key} = {{{value.translate(_ENDS_OF_BIBTEX)}}},\n" for key, value in fields.items() if value)
     return f"@misc{{{each.name.replace('/', '-')},\n{body}}}"
-
-
-def _bibtex(text: str) -> str:
-    """Remove the characters that could end a BibTeX field."""
-    return "".join(sign for sign in text if sign not in "{}\\%$#&~^")
 
 
 Points = Sequence[tuple[float, float]]

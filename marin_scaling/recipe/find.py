@@ -20,8 +20,7 @@ from pydantic import field_validator
 
 from marin_scaling.errors import RecipeError, RecipeFailed
 from marin_scaling.recipe.base import Recipe, RungPlan
-from marin_scaling.recipe.delphi import DelphiRecipe
-from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
+from marin_scaling.recipe.marin import DelphiRecipe, GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.model_shape import ModelShape, constants_of
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecipe
 from marin_scaling.strict_model import Part
@@ -132,10 +131,6 @@ def _widths(found: Any) -> tuple[int, ...]:
     return tuple(int(width) for width in found)
 
 
-def _width(found: Any) -> int:
-    return int(found)
-
-
 def _of_kind(kind: type) -> Callable[[Any], Any]:
     def check(found: Any) -> Any:
         if not isinstance(found, kind):
@@ -148,7 +143,7 @@ def _of_kind(kind: type) -> Callable[[Any], Any]:
 _GIVES: dict[str, Callable[[Any], Any]] = {
     "widths": _widths,
     "widths_at": _widths,
-    "usual_width": _width,
+    "usual_width": int,
     "shape": _of_kind(ModelShape),
     "plan": _of_kind(RungPlan),
 }

@@ -49,6 +49,10 @@ class Column:
     if_empty: str | float | None = None
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 LOSS_KEYS = (
     "eval/paloma/macro_loss",
     "eval/macro_bpb",
@@ -78,19 +82,10 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="flops",
             meaning="training FLOPs",
-            aliases=(
-                "train_flops",
-                "training_flops",
-                "total_flops",
-                "train_flops_incl_lm_head",
-                "compute",
-                "C",
-                "throughput/total_gflops",
-                "total_gflops",
-                "throughput/total_training_gflops",
-                "total_training_gflops",
-                "total_training_flops",
-                "model_flops",
+            aliases=_words(
+                "train_flops training_flops total_flops train_flops_incl_lm_head compute C "
+                "throughput/total_gflops total_gflops throughput/total_training_gflops total_training_gflops "
+                "total_training_flops model_flops"
             ),
             required=True,
             signed=True,
@@ -99,18 +94,9 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="params",
             meaning="parameters, all of them",
-            aliases=(
-                "total_params",
-                "params_total",
-                "parameters",
-                "num_params",
-                "n_params",
-                "N",
-                "parameter_count",
-                "num_parameters",
-                "total_parameters",
-                "model_params",
-                "model_size",
+            aliases=_words(
+                "total_params params_total parameters num_params n_params N parameter_count num_parameters "
+                "total_parameters model_params model_size"
             ),
             required=True,
             signed=True,
@@ -119,17 +105,9 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="active_params",
             meaning="parameters that a token passes",
-            aliases=(
-                "params_active",
-                "num_active_params",
-                "active_parameters",
-                "active_parameter_count",
-                "active_param_count",
-                "num_active_parameters",
-                "n_active_params",
-                "activated_params",
-                "activated_parameters",
-                "Na",
+            aliases=_words(
+                "params_active num_active_params active_parameters active_parameter_count active_param_count "
+                "num_active_parameters n_active_params activated_params activated_parameters Na"
             ),
             signed=True,
             stored=lambda run: run.record.params_active,
@@ -139,18 +117,9 @@ COLUMNS: dict[str, Column] = {
         Column(
             name="tokens",
             meaning="trained tokens",
-            aliases=(
-                "train_tokens",
-                "trained_tokens",
-                "total_tokens",
-                "num_tokens",
-                "n_tokens",
-                "D",
-                "throughput/total_tokens",
-                "tokens_trained",
-                "training_tokens",
-                "tokens_seen",
-                "total_training_tokens",
+            aliases=_words(
+                "train_tokens trained_tokens total_tokens num_tokens n_tokens D throughput/total_tokens "
+                "tokens_trained training_tokens tokens_seen total_training_tokens"
             ),
             required=True,
             signed=True,
@@ -540,11 +509,8 @@ def _nearest(column: str, raw: RawTable, mapping: Mapping[str, str]) -> list[str
     free = {spelled(name): name for name in raw.column_names() if name not in mapping.values() and "batch" not in name.lower()}
     known = [spelled(alias) for alias in (column, *aliases_of(COLUMNS[column]))]
     hinted = [name for name in free if any(hint in name.lower() for hint in _HINTS.get(column, ()))]
-    return [free[name] for name in sorted(hinted, key=lambda name: -max(_likeness(name, alias) for alias in known))]
-
-
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+    likeness = {name: max(difflib.SequenceMatcher(None, name, alias).ratio() for alias in known) for name in hinted}
+    return [free[name] for name in sorted(hinted, key=lambda name: -likeness[name])]
 
 
 def _other_ways(raw: RawTable, mapping: Mapping[str, str], missing: Sequence[str]) -> str:
@@ -574,7 +540,8 @@ def _check_chosen(raw: RawTable, chosen: Mapping[str, str]) -> None:
         elif source not in raw.column_names():
             faults.append(f"{raw.name} has no column {quoted(source)!r}; it has: {joined(raw.column_names(), most=_SHOWN)}.")
             fixes.append(f"name a column that holds it: --column {_argument(column, _choice_instead(raw, column, source))}")
-    for source, columns in _taken(chosen).items():
+    for source in dict.fromkeys(chosen.values()):
+        columns = [ours for ours in chosen if chosen[ours] == source]
         if len(columns) > 1 and set(columns) != {"flops", "budget_flops"}:
             faults.append(f"The column {quoted(source)!r} is taken for {' and for '.join(columns)}.")
             fixes.append("name another column for one of them")
@@ -590,8 +557,3 @@ def _choice_instead(raw: RawTable, column: str, source: str) -> str:
     names = [name for name in raw.column_names() if COLUMNS[column].cells is Cells.TEXTS or _holds_numbers(raw, name)]
     near = difflib.get_close_matches(source, names, n=1)
     return near[0] if near else FORMULAS.get(column, "NAME")
-
-
-def _taken(chosen: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return, for every chosen column of the table, which of ours it was chosen for."""
-    return {source: [ours for ours in chosen if chosen[ours] == source] for source in chosen.values()}

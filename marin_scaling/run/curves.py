@@ -392,7 +392,7 @@ def read_curves(path: Path, *, tokens: Mapping[str, float], columns: Mapping[str
             found[own].append((at, number))
     if faults:
         raise RunTableError(
-            (*faults[:_FAULTS], *_more(faults)),
+            (*faults[:_FAULTS], *([f"... and {len(faults) - _FAULTS} more rows."] if len(faults) > _FAULTS else [])),
             why="A run has one positive loss at each step, and its share is at most 1.",
             fix="Correct these rows: shares in per cent are divided by 100, and of a resumed run the later losses are kept.",
         )
@@ -408,10 +408,6 @@ def curve_names(path: Path, *, columns: Mapping[str, str]) -> list[str]:
 
 
 _FAULTS = 10
-
-
-def _more(faults: Sequence[str]) -> list[str]:
-    return [f"... and {len(faults) - _FAULTS} more rows."] if len(faults) > _FAULTS else []
 
 
 def _known_names(names: Sequence[str], kind: str) -> list[str]:

@@ -198,7 +198,7 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
         missing = [name for name in _NEEDED if row[name] is None]
         if missing:
             left_out.append((each.run.name, f"{each.run.source}: {_lacks(each, missing, {**chosen, 'loss': loss_key})}"))
-        elif twin := next((other for other in rows if _same(row, other)), None):
+        elif twin := next((other for other in rows if all(row[key] == other[key] for key in ("run", *_NEEDED, "seed"))), None):
             left_out.append((each.run.name, f"{each.run.source}: the same run as in {twin['source']}"))
         else:
             rows.append(row)
@@ -283,10 +283,6 @@ def _row(values: LoggedValues, chosen: Mapping[str, str], used: dict[str, str]) 
         "status": run.state or "finished",
         "source": run.source,
     }
-
-
-def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(row[name] == other[name] for name in ("run", *_NEEDED, "seed"))
 
 
 def _even(rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:

@@ -87,10 +87,6 @@ def _megatron_key(found: re.Match[bytes], name: str) -> str:
     return f"validation{number} {name.removesuffix(' value')}{held_out}"
 
 
-def _maxtext_key(_: re.Match[bytes], name: str) -> str:
-    return f"eval_{name.removeprefix('eval_')}"
-
-
 _MEGATRON = _Format(
     kind="megatron",
     step=re.compile(rb"iteration +(?P<step>\d{1,15})/ *(?P<planned>\d{1,15}) +\|"),
@@ -126,7 +122,7 @@ _MAXTEXT = _Format(
     ),
     separator=",",
     equals=re.compile("[:=]"),
-    key=_maxtext_key,
+    key=lambda _, name: f"eval_{name.removeprefix('eval_')}",
     run="run_name",
     project="",
     planned="steps",

@@ -13,6 +13,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from marin_scaling.errors import (
     Finding,
     RunTableError,
@@ -24,23 +27,20 @@ from marin_scaling.errors import (
     note,
     warning,
 )
+from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.printable import TEXT_CHARACTERS, joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
 from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_checkpoints, find_sweep
+from marin_scaling.run.column_units import audit_loss_unit, convert_units, loss_in_nats, mend_overflow, stated_factors
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
-from marin_scaling.run.loss_units import audit_loss_unit, loss_in_nats
-from marin_scaling.run.size_units import convert_units, mend_overflow, stated_factors
 from marin_scaling.run.table_io import BadCells, RawTable, is_empty, number_in, read_numbers, read_table_file
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
-    from marin_scaling.laws import SurfaceLaw
     from marin_scaling.run.spec import RunSpec
     from marin_scaling.run.store import StoredRun
 
@@ -64,11 +64,11 @@ class RunTable:
     """
 
     frame: pd.DataFrame
-    excluded: tuple[Exclusion, ...]
-    warnings: tuple[str, ...]
-    column_mapping: Mapping[str, str]
     source: str
     metric: str
+    excluded: tuple[Exclusion, ...] = ()
+    warnings: tuple[str, ...] = ()
+    column_mapping: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     sweep: Sweep | None = None
     units: Mapping[str, str] = field(default_factory=dict)
@@ -325,8 +325,6 @@ UNIQUE_TOKENS = re.compile(r"(unique|distinct|dataset|corpus|data)[^a-z]*tokens"
 
 def _with_epochs(frame: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """Return the table with epochs from its column of unique tokens, where it has no column of epochs."""
-    import numpy as np
-
     column = next((name for name in others.columns if UNIQUE_TOKENS.search(str(name))), None)
     if column is None or "epochs" in frame:
         return frame
@@ -403,8 +401,6 @@ def _columns(cells: Cells, mapping: Mapping[str, str]) -> list[str]:
 def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
     if "budget_flops" in frame or frame.empty:
         return frame, []
-    import numpy as np
-
     order = np.argsort(frame["flops"].to_numpy(), kind="stable")
     logs = np.log(frame["flops"].to_numpy()[order])
     group = _groups(logs)
@@ -418,8 +414,6 @@ def _with_budgets(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
 
 def _groups(logs: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the number of each run's budget, for sorted logarithms of FLOPs."""
-    import numpy as np
-
     gaps = np.flatnonzero(np.diff(logs) > math.log(BUDGET_RATIO)) + 1
     starts, at = [0], 0
     while at < len(logs):
@@ -539,10 +533,7 @@ def simulate_ladder(
     >>> table.frame[["flops", "loss"]].iloc[[1, 4]].round(3).to_dict("list")
     {'flops': [1e+18, 1e+19], 'loss': [3.535, 2.986]}
     """
-    import numpy as np
     import pandas as pd
-
-    from marin_scaling.laws import optimal_params, surface_loss
 
     budget = np.repeat(np.asarray(budgets_flops, dtype=np.float64), sizes_per_budget)
     offsets = np.geomspace(size_range**-0.5, size_range**0.5, sizes_per_budget) if sizes_per_budget > 1 else np.ones(1)
@@ -560,4 +551,4 @@ def simulate_ladder(
             "budget_flops": budget,
         }
     )
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source=f"simulated (seed {seed})", metric=metric)
+    return RunTable(frame=frame, source=f"simulated (seed {seed})", metric=metric)

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -317,10 +318,6 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     return RawTable(name=name, cells=cells[~blank].reset_index(drop=True), places=tuple(kept))
 
 
-def _read_tsv(raw: bytes, name: str) -> RawTable:
-    return _read_csv(raw, name, separator="\t")
-
-
 def _read_parquet(raw: bytes, name: str) -> RawTable:
     import pandas as pd
     from pyarrow import ArrowInvalid
@@ -423,7 +420,7 @@ def _without_common_prefix(keys: Sequence[str]) -> dict[str, str]:
 
 _READERS: dict[str, Callable[[bytes, str], RawTable]] = {
     ".csv": _read_csv,
-    ".tsv": _read_tsv,
+    ".tsv": partial(_read_csv, separator="\t"),
     ".parquet": _read_parquet,
     ".json": _read_json,
     ".jsonl": _read_json_lines,
@@ -441,11 +438,10 @@ LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 1e50
 _EMPTY = ("", "nan", "<na>")  # as CSV and Parquet come to be read; JSON gives None
 
 
-def cells_of_column(raw: RawTable, column: str, *, rows: Sequence[int] | None = None) -> Iterator[tuple[Any, str]]:
-    """Yield the cells of some or all rows, each with a phrase for its place."""
-    cells = raw.cells[column].tolist()
-    for row in range(len(cells)) if rows is None else rows:
-        yield cells[row], f"{raw.name}, {raw.places[row]}, column {column!r}"
+def cells_of_column(raw: RawTable, column: str) -> Iterator[tuple[Any, str]]:
+    """Yield the cells of a column, each with a phrase for its place."""
+    for cell, place in zip(raw.cells[column].tolist(), raw.places, strict=True):
+        yield cell, f"{raw.name}, {place}, column {column!r}"
 
 
 def is_empty(cell: Any) -> bool:

@@ -133,8 +133,9 @@ def read_swept_runs(runs: pd.DataFrame | Path | str, **choices: Unpack[SweepChoi
     if not rows:
         raise RunTableError(f"{raw.name}: no run is finished.", fix="Give runs that reached their last step.")
     frame = _numbers(raw, mapping, texts, rows=rows)
-    varied = size or next((name for name in SIZES if name in frame and _varies(frame[name])), _first_size(frame))
-    frame = _with_cells(frame.assign(size=frame[varied]).drop(columns=[name for name in SIZES if name in frame]))
+    sizes = [name for name in SIZES if name in frame]
+    varied = size or next((name for name in sizes if _varies(frame[name])), sizes[0])
+    frame = _with_cells(frame.assign(size=frame[varied]).drop(columns=sizes))
     _require_tokens(raw, mapping, frame)
     others = [name for name in raw.column_names() if name not in mapping.values()]
     return SweptRuns(
@@ -313,10 +314,6 @@ def _has_gaps(raw: RawTable, column: str, rows: Sequence[int]) -> bool:
 
 def _varies(values: pd.Series[float]) -> bool:
     return bool(math.log(values.max() / values.min()) > _SMALLEST_SPREAD)
-
-
-def _first_size(frame: pd.DataFrame) -> str:
-    return next(name for name in SIZES if name in frame)
 
 
 def parse_target(text: str, *, known: Sequence[str]) -> dict[str, float]:

@@ -17,8 +17,7 @@ from statistics import variance
 from typing import Any
 
 from marin_scaling.errors import MarinScalingError, UsageError
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.forecast.forecast import Forecast, Target, forecast_runs
 from marin_scaling.forecast.speedup import BudgetComparison, compare_recipes
 from marin_scaling.forecast.speedup_conventions import Speedup

@@ -15,7 +15,7 @@ from marin_scaling.errors import SiteError, UsageError
 from marin_scaling.fitting.custom_law import load_law
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.printable import LISTED, RUNS_DRAWN, plain
-from marin_scaling.publish.site_settings import require_plain_settings
+from marin_scaling.publish.build import require_plain_settings
 from marin_scaling.run.table import simulate_ladder
 
 ROOT = Path(__file__).parents[2]

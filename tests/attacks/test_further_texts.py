@@ -15,8 +15,7 @@ from marin_scaling.data.documents import files_at, hub_documents
 from marin_scaling.errors import DataError, RunTableError, SiteError, VerificationError
 from marin_scaling.preregistration.events.seal import read_seal
 from marin_scaling.printable import EXPERIMENTS_NAMED, MALFORMED_LINES, TEXT_CHARACTERS
-from marin_scaling.publish.build import build_site, write_generated_pages
-from marin_scaling.publish.site_settings import make_user_repository, require_plain_settings
+from marin_scaling.publish.build import build_site, make_user_repository, require_plain_settings, write_generated_pages
 from marin_scaling.run.store import is_moment
 from marin_scaling.run.table import read_run_table
 from marin_scaling.untrusted_files import UnsafeTreeError, require_regular_tree

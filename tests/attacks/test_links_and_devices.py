@@ -28,8 +28,7 @@ from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import signers_path
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
-from marin_scaling.publish.build import build_site
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import build_site, make_user_repository
 from marin_scaling.run.table import read_run_table
 from marin_scaling.run.trackers import read_tracked_runs
 

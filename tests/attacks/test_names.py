@@ -12,8 +12,7 @@ from registration_factory import make_second_registration
 
 from marin_scaling.errors import MarinScalingError
 from marin_scaling.preregistration.register import Registration
-from marin_scaling.publish.build import build_site
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import build_site, make_user_repository
 
 BASE = ("--no-refit", "--base", "main")
 UNSEEN = (os.fsdecode(b"\xff\xfe.txt"), "a\u202egnp.txt", "a\n::error ::b")

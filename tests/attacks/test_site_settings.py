@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import SiteError
-from marin_scaling.publish.build import build_site
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import build_site, make_user_repository
 from marin_scaling.untrusted_files import UnsafeTreeError
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +33,7 @@ REFUSED = {
     "a variable with a default": "copyright: !ENV [SECRET, x]",
     "a relative path by tag": "extra: {x: !relative $docs_dir}",
     "templates": "theme: {name: material, custom_dir: overrides}",
+    "templates in a folder of an odd name": "theme: {name: material, custom_dir: None}",
     "templates elsewhere": "theme: {name: material, custom_dir: /etc}",
     "another theme": "theme: {name: mkdocs}",
     "a theme without a name": "theme: {name: null, custom_dir: overrides}",
@@ -178,7 +178,7 @@ def test_mkdocs_imports_nothing_of_the_repository_and_knows_no_secret(root: Path
 
 @pytest.mark.parametrize("place", ["this repository", "a new one"])
 def test_our_own_settings_are_allowed(place: str, root: Path) -> None:
-    from marin_scaling.publish.site_settings import require_plain_settings
+    from marin_scaling.publish.build import require_plain_settings
 
     at = ROOT if place == "this repository" else root
     require_plain_settings(at)

@@ -12,7 +12,7 @@ from submission_factory import submission_document
 
 from marin_scaling.errors import UsageError
 from marin_scaling.printable import PlainOutput
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import make_user_repository
 
 SIGNS = {
     "escape": "\x1b[2J\x1b]0;title\x07",

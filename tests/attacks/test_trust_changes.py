@@ -20,7 +20,7 @@ from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import give_notice
 from marin_scaling.preregistration.layout import countersignature_name
 from marin_scaling.preregistration.register import countersign
-from marin_scaling.preregistration.review.trust_changes import look_alike
+from marin_scaling.preregistration.review.changes import look_alike
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE, make_signature
 
 SPACE = f'namespaces="{NAMESPACE}"'

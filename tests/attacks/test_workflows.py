@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import make_user_repository
 
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")

@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from marin_scaling import fit
 from marin_scaling.cli.app import app
 from marin_scaling.errors import UsageError
-from marin_scaling.fitting.allocation import allocation_of_best_runs
+from marin_scaling.fitting.fit import FitResult
 from marin_scaling.fitting.law import LAWS, Law, LawKind, LossDraws
-from marin_scaling.fitting.optima import all_runs_drawn
-from marin_scaling.fitting.result import FitResult
+from marin_scaling.fitting.optima import all_runs_drawn, allocation_of_best_runs
 
 RUNS = Path(__file__).parents[2] / "runs" / "quickstart"
 

@@ -46,7 +46,7 @@ def ladders(draw):
 def table(flops, params, tokens, loss):
     columns = {"flops": flops, "params": params, "tokens": tokens, "loss": loss, "budget_flops": flops}
     frame = pd.DataFrame({"run": [f"r{row}" for row in range(len(flops))], **columns})
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="table.csv", metric="loss")
+    return RunTable(frame=frame, source="table.csv", metric="loss")
 
 
 def hoffmann_ladder(*, budgets=(1e18, 3e18, 1e19, 3e19, 1e20), sizes=5):

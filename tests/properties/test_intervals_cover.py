@@ -91,7 +91,7 @@ def coupled_case(seed):
     loss = np.exp(logs + 0.003 * generator.standard_normal(len(flops)))
     frame = pd.DataFrame({"flops": flops, "params": params, "tokens": tokens, "loss": loss, "budget_flops": flops})
     frame = frame.assign(run=[f"simulated-{row}" for row in frame.index])
-    table = RunTable(frame=frame[:-1], excluded=(), warnings=(), column_mapping={}, source="simulated", metric="loss")
+    table = RunTable(frame=frame[:-1], source="simulated", metric="loss")
     return table, frame.iloc[-1]
 
 

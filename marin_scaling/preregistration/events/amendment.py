@@ -31,7 +31,7 @@ from marin_scaling.preregistration.layout import (
 from marin_scaling.preregistration.log import Receipts, Trust, known_at
 from marin_scaling.preregistration.outcome import VerifiedStep, scores_of
 from marin_scaling.preregistration.register import ladder_document, tool_document, usual_ladder_rule
-from marin_scaling.preregistration.registry import read_registration, read_whole, signers_path
+from marin_scaling.preregistration.registry import read_registration, read_subject_in, read_whole, signers_path
 from marin_scaling.preregistration.signing.allowed_signers import fingerprint_at, require_may_sign, require_signed
 from marin_scaling.preregistration.signing.keys import SigningKey
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
@@ -188,8 +188,7 @@ def amend(
     registrant, `StatementError` if the files have no forecast of that target.
     """
     require_open(folder)
-    original, path = read_registration(folder), folder / "target.json"
-    target = read_subject(read_bytes(path), name=path.name, path=str(path))
+    original, target = read_registration(folder), read_subject_in(folder, "target.json")
     documents = _documents(rows, forecast, losses, original=original)
     files = {name: dump_canonical(document) for name, document in documents.items()}
     said = {
@@ -308,7 +307,8 @@ def scored_amendments(
     receipts: Receipts,
 ) -> list[dict[str, Any]]:
     """Return each amendment's scores; none for an amendment after the run's end or for a diverged run."""
-    return [_scored(each, folder=folder, value=value, finished_at=finished_at, receipts=receipts) for each in amendments]
+    ended_at = _ended_at(folder, finished_at=finished_at, receipts=receipts) if amendments else None
+    return [_scored(each, folder=folder, value=value, ended_at=ended_at, receipts=receipts) for each in amendments]
 
 
 def conditional_forecasts(notices: Sequence[Notice], *, statement: Statement) -> list[Amendment]:
@@ -392,10 +392,9 @@ def _steps(amendment: Amendment, *, folder: Path, runs_dir: Path | None) -> Iter
 
 
 def _scored(
-    amendment: Amendment, *, folder: Path, value: float | None, finished_at: datetime | None, receipts: Receipts
+    amendment: Amendment, *, folder: Path, value: float | None, ended_at: datetime | None, receipts: Receipts
 ) -> dict[str, Any]:
-    amended, ended_at = amendment.amended, _ended_at(folder, finished_at=finished_at, receipts=receipts)
-    given_at = _given_at(amendment, folder=folder, receipts=receipts)
+    amended, given_at = amendment.amended, _given_at(amendment, folder=folder, receipts=receipts)
     too_late = ended_at is not None and given_at >= ended_at
     scores = None if too_late else scores_of(amended, value=value)
     no_value = "the run has not ended" if ended_at is None else "the run has no value"

@@ -20,7 +20,14 @@ from marin_scaling.preregistration.layout import _NOTICE_FOLDER, NOTICE_NAME, NO
 from marin_scaling.preregistration.log import Receipts, Trust, known_at
 from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep, verdict_of
 from marin_scaling.preregistration.outside_format import RunName
-from marin_scaling.preregistration.registry import claimant, read_registration, read_whole, run_key, signers_path
+from marin_scaling.preregistration.registry import (
+    claimant,
+    read_registration,
+    read_subject_in,
+    read_whole,
+    run_key,
+    signers_path,
+)
 from marin_scaling.preregistration.signing.allowed_signers import (
     fingerprint_at,
     listed_people,
@@ -32,7 +39,6 @@ from marin_scaling.preregistration.statement import (
     Statement,
     moment_text,
     parse_moment,
-    read_subject,
     require_sound_forecast,
     sorted_quantiles,
 )
@@ -225,7 +231,7 @@ def require_not_ended(folder: Path) -> None:
 
 def _require_free_run(run: str, *, folder: Path) -> str:
     """Return the run that is continued as `run`; `SigningError` if that id is taken by this or another forecast."""
-    outcome = _target_in(folder).get("outcome")
+    outcome = read_subject_in(folder, "target.json").get("outcome")
     if outcome is None:
         raise SigningError(
             f"{folder.name} forecasts a run of this tool, which resumes under its own id.",
@@ -264,17 +270,9 @@ def _require_new(document: Mapping[str, Any], *, folder: Path) -> None:
             )
 
 
-def _target_in(folder: Path) -> Mapping[str, Any]:
-    path = folder / "target.json"
-    target: Mapping[str, Any] = read_subject(read_bytes(path), name=path.name, path=str(path))
-    return target
-
-
 def _planned_steps(folder: Path) -> int | None:
     """Return the planned steps of an outside run whose curve was forecast, if they were stated."""
-    path = folder / "ladder.json"
-    curves = read_subject(read_bytes(path), name=path.name, path=str(path)).get("curves") or {}
-    steps: int | None = curves.get("train_steps")
+    steps: int | None = (read_subject_in(folder, "ladder.json").get("curves") or {}).get("train_steps")
     return steps
 
 
@@ -290,7 +288,8 @@ def _require_past(day: str) -> None:
 
 
 def _require_in_run(said: Mapping[str, Any], *, folder: Path) -> None:
-    target, from_step, from_tokens = _target_in(folder), said.get("from_step") or 0, said.get("from_tokens") or 0
+    target = read_subject_in(folder, "target.json")
+    from_step, from_tokens = said.get("from_step") or 0, said.get("from_tokens") or 0
     _require_past(str(said.get("changed_on") or ""))
     steps, tokens = target.get("train_steps") or _planned_steps(folder), target.get("tokens")
     if tokens is not None and from_tokens >= tokens:
@@ -422,7 +421,7 @@ def restarts_of(notices: Sequence[Notice]) -> list[Notice]:
 
 def _require_lineage(restarts: Sequence[Notice], *, folder: Path) -> None:
     """Require that each restart continues the one before, under an id that no earlier one had."""
-    known = [_target_in(folder)["outcome"]["run"]] if restarts else []
+    known = [read_subject_in(folder, "target.json")["outcome"]["run"]] if restarts else []
     for each in restarts:
         if each.document["continues"] != known[-1]:
             _refuse(str(folder / each.name), f"it continues {each.document['continues']}, and the run before it is {known[-1]}")

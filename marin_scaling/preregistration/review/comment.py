@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 
 from marin_scaling.markdown import preformatted
-from marin_scaling.preregistration.review.compare_trees import BaseFault
+from marin_scaling.preregistration.review.changes import BaseFault
 from marin_scaling.printable import CELL_CHARACTERS, FAULTS_NAMED, TABLE_WIDTH, joined, printable, shortened, wrapped
 from marin_scaling.units import counted
 

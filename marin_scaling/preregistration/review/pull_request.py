@@ -36,15 +36,15 @@ from marin_scaling.preregistration.outcome import State, Verdict, VerifiedStep
 from marin_scaling.preregistration.public_record import require_only_added
 from marin_scaling.preregistration.register import answering_spec, is_outside_run
 from marin_scaling.preregistration.registry import identity, read_registration, registration_folders, signature_faults
-from marin_scaling.preregistration.review.compare_trees import (
+from marin_scaling.preregistration.review.changes import (
     BaseFault,
     base_faults,
     compared_trees,
     file_at,
     first_received,
     log_at,
+    trust_changes,
 )
-from marin_scaling.preregistration.review.trust_changes import trust_changes
 from marin_scaling.preregistration.signing.allowed_signers import read_allowed_signers
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
 from marin_scaling.preregistration.statement import Statement, moment_text
@@ -59,7 +59,7 @@ from marin_scaling.untrusted_files import UnsafeTreeError, is_present, require_r
 
 _MOST_NAMED = 64
 """Longest name of a base in a file name."""
-_STATUS = {"A": "is new", "M": "changed", "T": "changed", "D": "was removed"}
+_STATUS = {"A": "is new", "M": "was changed", "T": "was changed", "D": "was removed"}
 _TRUST_NAMES = (SIGNERS_NAME, ROOTS_NAME, POLICY_NAME)
 """Files that define trust and rules: they never change together with what they judge."""
 
@@ -72,9 +72,9 @@ def signers_at(base: str, *, registry_dir: Path) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{SIGNERS_NAME} of {base.replace('/', '-')[:_MOST_NAMED]}"
-        path.write_bytes(_file_at(base, registry_dir / SIGNERS_NAME) or b"")
+        path.write_bytes(file_at(base, registry_dir / SIGNERS_NAME) or b"")
         for name in _TRUST_NAMES[1:]:
-            if (content := _file_at(base, registry_dir / name)) is not None:
+            if (content := file_at(base, registry_dir / name)) is not None:
                 path.with_name(name).write_bytes(content)
         yield path
 
@@ -141,7 +141,7 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
     trees, faults = compared_trees(base, registry_dir), faults_of_base(base, registry_dir=registry_dir)
     log_file = log_path(registry_dir)
     log = log_at(base, log_file)
-    is_broken = log != (_file_at(base, log_file) or b"")
+    is_broken = log != (file_at(base, log_file) or b"")
     if not extends(log, _now(log_file)):
         usual = f"If {base} is newer, merge it. Else take its log: git checkout {base} -- {log_file}. "
         refuse(
@@ -172,7 +172,7 @@ def _base_step(base: str, *, registry_dir: Path) -> VerifiedStep:
         also += f", restored to the bytes that this log records: {names}"
     if policies:
         for path in policies:
-            trust_changes(path, before=_file_at(base, path), base=base)  # refused here where it could not be read once merged
+            trust_changes(path, before=file_at(base, path), base=base)  # refused here where it could not be read once merged
         names = ", ".join(f"{path.name} {_STATUS[changes[path]]}" for path in policies)
         also += f", and {names}: it counts once it is merged"
     evidence = f"{counted(len(added), 'new file')} since {base}, whose log is the beginning of ours{also}"
@@ -188,7 +188,7 @@ def trust_steps(base: str, *, registry_dir: Path) -> list[VerifiedStep]:
     """Return a step for each change since `base` of what a registry trusts: what it allows now, with its warnings."""
     changes = _changes(base, registry_dir)
     paths = [registry_dir / name for name in _TRUST_NAMES if registry_dir / name in changes]
-    found = [change for path in paths for change in trust_changes(path, before=_file_at(base, path), base=base)]
+    found = [change for path in paths for change in trust_changes(path, before=file_at(base, path), base=base)]
     return [VerifiedStep(what="trust", evidence=change.text, compared=not change.warnings) for change in found]
 
 
@@ -203,14 +203,14 @@ def require_forecast_first(base: str, folder: Path, *, runs_dir: Path) -> None:
 
     Unlike `started_at`, which is a claim, the content of the base branch cannot be written afterwards.
     """
-    if is_sealed(folder) or any(_file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
+    if is_sealed(folder) or any(file_at(base, folder / name) is not None for name in (STATEMENT_NAME, SEAL_NAME)):
         return
     if folder.name in logged_there(base, registry_dir=folder.parent).by_id:
         return  # the base had it, and its log records the digest
     if is_outside_run(folder):
         return  # no record of it is in a run store
     record = run_folder(runs_dir, answering_spec(folder)) / "record.json"
-    raw = _file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
+    raw = file_at(base, record) if record.parent.is_dir() else None  # one that was taken out is refused elsewhere
     if raw is not None:
         began = load_canonical(raw, name=f"{record} of {base}").get("started_at", "an unknown time")
         refuse(
@@ -226,7 +226,7 @@ def runs_steps(base: str, *, registry_dir: Path, runs_dir: Path) -> list[Verifie
     Without its runs, a forecast's ladder is not compared, and its outcome is only claimed. A run that contradicts a forecast
     in `base` may return to the bytes that `base` received first; this is a step.
     """
-    held = {read_registration(folder).predicate["targetRun"]["ladder"] for folder in _readable(registry_dir)}
+    held = {ladder for _, ladder in _ladders(registry_dir)}
     if not require_repository().holds(runs_dir):
         return []
     trees = compared_trees(base, runs_dir)
@@ -254,25 +254,23 @@ def runs_steps(base: str, *, registry_dir: Path, runs_dir: Path) -> list[Verifie
 
 def _contradicts(base: str, path: Path, *, registry_dir: Path) -> bool:
     """Return True if the run of a file contradicts a forecast in the base, whose log records it."""
-    files = {name: _file_at(base, path.with_name(name)) or b"" for name in RUN_FILES}
+    files = {name: file_at(base, path.with_name(name)) or b"" for name in RUN_FILES}
     known = [registry_dir / name for name in logged_there(base, registry_dir=registry_dir).by_id]
     return path.name in RUN_FILES and contradicts_forecasts(path.parent, files, forecasts=known)
 
 
-def _readable(registry_dir: Path) -> Iterator[Path]:
-    """Yield the folders with a readable statement; others are sealed, or refused elsewhere."""
+def _ladders(registry_dir: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the folders with a readable statement, with its ladder; others are sealed, or refused elsewhere."""
     for folder in registration_folders(registry_dir):
         with contextlib.suppress(MarinScalingError):
-            read_registration(folder)
-            yield folder
+            yield folder, read_registration(folder).predicate["targetRun"]["ladder"]
 
 
 def _require_only_added(
     changes: Mapping[Path, str], *, allowed: Set[Path], base: str, registry_dir: Path, faults: Iterable[BaseFault]
 ) -> None:
-    said = {"A": "is a link", "M": "was changed", "T": "was changed", "D": "was removed"}
     wrong = {
-        path: "is a link" if path.is_symlink() else said[status]
+        path: "is a link" if path.is_symlink() else _STATUS[status]
         for path, status in changes.items()
         if path.is_symlink() or (status != "A" and path not in allowed)
     }
@@ -299,7 +297,7 @@ def _folders_of(paths: Iterable[Path]) -> list[Path]:
 def _record_grew(base: str, record: Path, *, status: str | None) -> bool:
     """Return True if the public record has more content than the base's; a new record is read as well."""
     if status in ("A", "M"):
-        require_only_added(_file_at(base, record), read_bytes(record), name=str(record), base=base)
+        require_only_added(file_at(base, record), read_bytes(record), name=str(record), base=base)
     return status == "M"
 
 
@@ -315,10 +313,6 @@ def _changes(base: str, folder: Path) -> dict[Path, str]:
     return compared_trees(base, folder).changes()
 
 
-def _file_at(base: str, path: Path) -> bytes | None:
-    return file_at(base, path)
-
-
 def _now(path: Path) -> bytes:
     return read_bytes(path) if is_present(path) else b""
 
@@ -331,12 +325,8 @@ def brought_runs(base: str, *, registry_dir: Path, runs_dir: Path) -> dict[Path,
     brought: dict[str, list[str]] = {}
     for ladder, *run in new:
         brought.setdefault(ladder, []).extend(f"{ladder}/{name}" for name in run)
-    found: dict[Path, tuple[str, ...]] = {}
-    for folder in registration_folders(registry_dir) if brought else []:
-        with contextlib.suppress(MarinScalingError):  # sealed, or refused elsewhere
-            if runs := brought.get(read_registration(folder).predicate["targetRun"]["ladder"]):
-                found[folder] = tuple(runs)
-    return found
+    ladders = _ladders(registry_dir) if brought else ()
+    return {folder: tuple(brought[ladder]) for folder, ladder in ladders if ladder in brought}
 
 
 def answering_run(folder: Path, *, runs_dir: Path) -> str:

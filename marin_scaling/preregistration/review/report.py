@@ -135,17 +135,21 @@ def _of_people(each: Reviewed, statement: Statement) -> Iterator[str]:
 def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
     """Yield the fit's status, excluded runs and warnings, and remarks on backtest and sensitivity."""
     fitted = statement.predicate["fit"]
-    document = load_canonical(read_bytes(folder / "forecast.json"), name=str(folder / "forecast.json"))
+    document = _document(folder / "forecast.json")
     if not document.get("may_be_used", True):
         yield f"**the fit is marked as unusable**: {escape(document['status'])}"
     elif "status" in document:
         yield f"status of the fit: {escape(document['status'])}"
+    yield from _of_runs(fitted)
+    yield from of_backtest(fitted["backtest"])
+    yield from of_other_choices(statement)
+
+
+def _of_runs(fitted: Mapping[str, Any]) -> Iterator[str]:
     if fitted["excluded"]:
         left_out = joined((f"{run['run']} ({run['why']})" for run in fitted["excluded"]), separator="; ")
         yield f"excluded from the fit: {escape(left_out)}"
     yield from (f"warning of the fit: {escape(warning)}" for warning in fitted["warnings"][:JOINED])
-    yield from of_backtest(fitted["backtest"])
-    yield from of_other_choices(statement)
 
 
 def of_backtest(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -230,25 +234,14 @@ def _amended_table(amendment: Amendment, statement: Statement, *, folder: Path) 
     first, later = statement.quantiles, amendment.amended.quantiles
     width, moved = first[0.95] - first[0.05], later[0.5] - first[0.5]
     nats = f"{moved * math.log(2):+.4f}" if statement.predicate["metric"]["name"] == "bits_per_byte" else ""
+    new, gone, other = _compared(folder / amendment.name, folder)
+    runs = f"{len(_rows(folder / amendment.name))} ({new} new, {gone} gone, {other} with other numbers)"
     rows = [
-        _row("the first", statement, runs=_amended_runs(folder), moved=["", "", ""]),
-        _row(
-            escape(amendment.name),
-            amendment.amended,
-            runs=_amended_runs(folder / amendment.name, since=folder),
-            moved=[f"{moved:+.4f}", nats, f"{moved / width:+.2f}"],
-        ),
+        _row("the first", statement, runs=str(len(_rows(folder))), moved=["", "", ""]),
+        _row(escape(amendment.name), amendment.amended, runs=runs, moved=[f"{moved:+.4f}", nats, f"{moved / width:+.2f}"]),
     ]
     unit = escape(statement.predicate["metric"]["unit"])
-    header = [
-        "forecast",
-        f"median, {unit}",
-        "90 % interval",
-        "its width",
-        "moved",
-        "in nats per byte",
-        "in widths",
-    ]
+    header = ["forecast", f"median, {unit}", "90 % interval", "its width", "moved", "in nats per byte", "in widths"]
     return table([*header, "runs fitted"], rows, right=[1, 2, 3, 4, 5, 6])
 
 
@@ -278,18 +271,7 @@ def _remarks(amendment: Amendment, each: Reviewed, statement: Statement) -> Iter
     for key in ("law", "fixed", "seed"):
         if first["fit"][key] != later["fit"][key]:
             yield f"**another {key}**: {escape(later['fit'][key])}; the first had {escape(first['fit'][key])}"
-    if later["fit"]["excluded"]:
-        left_out = joined((f"{run['run']} ({run['why']})" for run in later["fit"]["excluded"]), separator="; ")
-        yield f"excluded from the fit: {escape(left_out)}"
-    yield from (f"warning of the fit: {escape(warning)}" for warning in later["fit"]["warnings"][:JOINED])
-
-
-def _amended_runs(place: Path, *, since: Path | None = None) -> str:
-    count = str(len(_rows(place)))
-    if since is None:
-        return count
-    new, gone, other = _compared(place, since)
-    return f"{count} ({new} new, {gone} gone, {other} with other numbers)"
+    yield from _of_runs(later["fit"])
 
 
 def _compared(place: Path, since: Path) -> tuple[int, int, int]:
@@ -334,14 +316,14 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
     Details beyond `most` characters are left out; the last line says so.
     """
     root, known = registry.absolute().parent, KnownForecasts(registry=registry, runs_dir=runs_dir, at=at)
-    ordered = sorted(review.reviewed, key=lambda each: each.refusal is None)
+    ordered, refused = sorted(review.reviewed, key=lambda each: each.refusal is None), review.refusal or ""
     head = [
         "# Review of preregistrations",
         *fault_parts(review.base_faults),
-        *_refused_registry(review),
+        refused and f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(refused, _REASON))}",
         _verdicts(ordered),
         _trust(review),
-        *_sound_registry(review),
+        f"The registry: {escape(review.step.evidence)}." if review.step is not None and review.refusal is None else "",
         _would_refuse(review),
     ]
     details = [
@@ -354,16 +336,6 @@ def review_text(review: Review, *, registry: Path, runs_dir: Path, at: datetime,
             f"**Too long for a comment**: {len(left)} of {len(details)} details are left out; all are printed by {_ALL}"
         )
     return "\n\n".join(kept) + "\n"
-
-
-def _refused_registry(review: Review) -> Iterator[str]:
-    if review.refusal is not None:
-        yield f"**Refused**, the registry as a whole:\n\n{preformatted(shortened(review.refusal, _REASON))}"
-
-
-def _sound_registry(review: Review) -> Iterator[str]:
-    if review.step is not None and review.refusal is None:
-        yield f"The registry: {escape(review.step.evidence)}."
 
 
 def _trust(review: Review) -> str:
@@ -492,21 +464,15 @@ def _beside_row(name: str, statement: Statement, *, folder: Path, since: Path | 
 
 
 def _runs(folder: Path, *, since: Path | None) -> str:
-    own = {row["run"] for row in _ladder_rows(folder)}
     if since is None:
-        return str(len(own))
-    ours = {row["run"] for row in _ladder_rows(since)}
-    return f"{len(own)} ({len(ours - own)} more in this forecast, {len(own - ours)} fewer)"
-
-
-def _ladder_rows(folder: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = load_canonical(read_bytes(folder / "ladder.json"), name=str(folder / "ladder.json"))["rows"]
-    return rows
+        return str(len(_rows(folder)))
+    more, fewer, _ = _compared(since, folder)
+    return f"{len(_rows(folder))} ({more} more in this forecast, {fewer} fewer)"
 
 
 def _figure(folder: Path, statement: Statement) -> str:
     """Return the best run of each budget and the forecast as a Mermaid chart, which has no error bars."""
-    best = _best_of_budgets(_ladder_rows(folder))
+    best = _best_of_budgets(_document(folder / "ladder.json")["rows"])
     if len(best) < _LEAST_POINTS:
         return ""
     labels = ", ".join(f'"{format_flops(flops)}"' for flops in [*best, statement.predicate["targetRun"]["flops"]])

@@ -359,16 +359,12 @@ def _user_name() -> str:
 
 
 def _git_signing_key() -> Path | None:
-    if git_setting("gpg.format") != "ssh" or not (named := git_setting("user.signingkey", "--type=path")):
-        return None
-    path = Path(named)
-    return path if path.is_file() else None
+    named = git_setting("user.signingkey", "--type=path")
+    return Path(named) if named and Path(named).is_file() else None
 
 
 def _git_literal_key() -> str | None:
     """Return a public key in git's settings, as `key::ssh-ed25519 AAAA…` or without the `key::`."""
-    if git_setting("gpg.format") != "ssh":
-        return None
     named = (git_setting("user.signingkey") or "").removeprefix("key::")
     return named if named.encode().startswith(_PUBLIC_KINDS) else None
 

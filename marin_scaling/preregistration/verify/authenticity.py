@@ -147,8 +147,13 @@ def signature_steps(
     steps = []
     for principal, name in names.items():
         moments = _moments(statement, name, folder=folder, receipts=receipts, stamped=stamped)
-        key, where = _signer(
-            statement, files[name], principal=principal, path=folder / name, allowed_signers=allowed_signers, moments=moments
+        key, allowed = require_signed(
+            statement.raw,
+            signature=files[name],
+            path=folder / name,
+            principal=principal,
+            moments=moments,
+            allowed_signers=allowed_signers,
         )
         for other, known in keys.items():
             if known.wire == key.wire:
@@ -158,7 +163,9 @@ def signature_steps(
                 )
         keys[principal] = key
         what = "signature" if name == SIGNATURE_NAME else "review"
-        steps.append(VerifiedStep(what=what, evidence=f"{principal} with {key.fingerprint}, allowed by {where}"))
+        steps.append(
+            VerifiedStep(what=what, evidence=f"{principal} with {key.fingerprint}, allowed by {Path(allowed.where).name}")
+        )
     missing = [reviewer for reviewer in statement.predicate["reviewers"] if reviewer not in keys]
     if missing:
         steps.append(VerifiedStep(what="review", evidence=f"not signed by {', '.join(missing)} so far", compared=False))
@@ -175,8 +182,8 @@ def require_registrant_at(folder: Path, *, allowed_signers: Path, at: datetime) 
     if is_sealed(folder):
         return
     statement, path = read_registration(folder), folder / SIGNATURE_NAME
-    by = statement.predicate["registrant"]
-    _signer(statement, read_plain(path), principal=by, path=path, allowed_signers=allowed_signers, moments=[at])
+    by, raw = statement.predicate["registrant"], read_plain(path)
+    require_signed(statement.raw, signature=raw, path=path, principal=by, moments=[at], allowed_signers=allowed_signers)
 
 
 def _moments(statement: Statement, name: str, *, folder: Path, receipts: Receipts, stamped: bool) -> list[datetime]:
@@ -185,27 +192,6 @@ def _moments(statement: Statement, name: str, *, folder: Path, receipts: Receipt
         return [known_at(statement.created_at, name, folder=folder, receipts=receipts)]
     received = None if stamped else receipts.forecast_at(folder)
     return [statement.created_at, effective_time(statement.created_at, received)]
-
-
-def _signer(
-    statement: Statement,
-    signature: bytes,
-    *,
-    principal: str,
-    path: Path,
-    allowed_signers: Path,
-    moments: Iterable[datetime],
-) -> tuple[PublicKey, str]:
-    """Return the key that signed for a name, and the line that allows it at these times."""
-    key, allowed = require_signed(
-        statement.raw,
-        signature=signature,
-        path=path,
-        principal=principal,
-        moments=moments,
-        allowed_signers=allowed_signers,
-    )
-    return key, Path(allowed.where).name
 
 
 _RESTORE = "Restore the file from version control: nothing in a registered one may be written again."
@@ -321,10 +307,7 @@ def _verified(opened: OpenedRegistration, *, trust: Trust, runs_dir: Path | None
     amendments = verified_amendments(folder, statement=statement, target=target, notices=notices, trust=trust)
     steps += [*amendment_steps(amendments, folder=folder, runs_dir=runs_dir), *notice_steps(notices, folder=folder)]
     return Verified(
-        folder=folder,
-        files=opened.files,
-        statement=statement,
-        subjects=opened.subjects,
+        **vars(opened),
         steps=tuple(steps),
         trust=trust,
         stamped=tuple(stamped),

@@ -20,7 +20,7 @@ from marin_scaling.preregistration.statement import Statement, prediction_at, th
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:
-    from marin_scaling.fitting.result import FitResult
+    from marin_scaling.fitting.fit import FitResult
     from marin_scaling.forecast.forecast import Forecast, Target
 
 TOLERANCE = 0.01

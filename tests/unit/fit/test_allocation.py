@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.fitting.allocation import allocation_through
 from marin_scaling.fitting.combined_law import fitted_runs
 from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.optima import through_best_runs, through_bowls
+from marin_scaling.fitting.optima import allocation_through, through_best_runs, through_bowls
 from marin_scaling.fitting.posterior import fit_posterior
 from marin_scaling.laws import SurfaceLaw, optimal_params
 from marin_scaling.run.table import read_run_table, simulate_ladder

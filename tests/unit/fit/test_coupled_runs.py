@@ -9,9 +9,8 @@ import pytest
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.combined_law import fitted_runs, log_sparsity_at, sparsity_of
 from marin_scaling.fitting.coupled_law import KAPPA, Normal, Prior
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.fitting.law import Targets
-from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.table import RunTable, simulate_ladder
@@ -32,7 +31,7 @@ def table_of(params, tokens, *, loss=None, noise=0.001):
         loss = surface_loss(SURFACE, params=params, tokens=tokens) * (1 + noise * deviates)
     columns = {"flops": flops, "params": params, "tokens": tokens, "loss": loss, "budget_flops": flops}
     frame = pd.DataFrame({"run": [f"r{row}" for row in range(len(params))], **columns})
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="table.csv", metric="loss")
+    return RunTable(frame=frame, source="table.csv", metric="loss")
 
 
 def sparse(runs, sparsity):

@@ -12,7 +12,7 @@ from marin_scaling import fit
 from marin_scaling.cli.app import app
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.custom_law import custom_law
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.table import simulate_ladder
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.run.table import RunTable, simulate_ladder
 
@@ -30,7 +29,7 @@ def table(**columns):
     frame = pd.DataFrame({"run": [f"r{n}" for n in range(len(columns["flops"]))], **columns}).assign(
         budget_flops=columns["flops"]
     )
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="table.csv", metric="loss")
+    return RunTable(frame=frame, source="table.csv", metric="loss")
 
 
 def test_a_known_surface_gives_its_own_frontier():

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marin_scaling.errors import FitRefused, UsageError
-from marin_scaling.fitting.fit import fit
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier, fit_pinned_frontiers, resample
 from marin_scaling.fitting.law import find_law
-from marin_scaling.fitting.result import FitStatus
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.laws import FrontierLaw, frontier_loss
 from marin_scaling.run.table import read_run_table

@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marin_scaling.fitting.combined_law import fitted_runs
+from marin_scaling.fitting.combined_law import draw_losses, fitted_runs
 from marin_scaling.fitting.law import Targets
 from marin_scaling.fitting.posterior import MOST_RUNS, FittedRuns, Places, fit_posterior, relative_noise
-from marin_scaling.fitting.predictive import draw_losses
 from marin_scaling.fitting.surface import fit_surface
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.run.table import read_run_table, simulate_ladder

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.fitting.surface import centred, fit_surface, numbers_of, terms, unknowns_of
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import forecast

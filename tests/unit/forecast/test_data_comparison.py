@@ -48,7 +48,7 @@ def runs(effect=0.0, *, noise: float = 0.0, of_seed: float = 0.0, seeds=(0, 1, 2
 def as_table(frame: pd.DataFrame) -> RunTable:
     """A table without the time of an audit."""
     frame = frame.assign(run=[f"r{n}" for n in range(len(frame))], seed=frame["seed"].astype(str))
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="made", metric="bits_per_byte")
+    return RunTable(frame=frame, source="made", metric="bits_per_byte")
 
 
 def test_the_difference_is_the_mean_over_rungs_and_its_interval_that_of_seeds():

@@ -8,8 +8,7 @@ import pytest
 from registration_factory import make_registration, run_spec, store_ladder, store_run, target_spec
 
 from marin_scaling.canonical_json import dump_canonical
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
 from marin_scaling.forecast.forecast import above_optimum, forecast, sensitivity
 from marin_scaling.forecast.report import forecast_document, forecast_text

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from marin_scaling.fitting.combined_law import fitted_runs
-from marin_scaling.fitting.law import Targets
-from marin_scaling.fitting.posterior import UPWARD, Places, fit_posterior
-from marin_scaling.fitting.predictive import (
+from marin_scaling.fitting.combined_law import (
     Calibration,
     decades_beyond,
     draw_losses,
     fall_per_decade,
+    fitted_runs,
     joint_covariance,
     shipped_calibration,
 )
+from marin_scaling.fitting.law import Targets
+from marin_scaling.fitting.posterior import UPWARD, Places, fit_posterior
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.table import read_run_table, simulate_ladder
 

@@ -33,7 +33,7 @@ def single_runs(losses, *, seed_column=None, flops=BUDGETS) -> RunTable:
     frame = frame.assign(params=frame["budget_flops"] ** 0.5, run=[f"run {n}" for n in range(len(frame))])
     frame = frame.assign(tokens=frame["flops"] / frame["params"] / 6)
     frame = frame if seed_column is None else frame.assign(seed=seed_column)
-    return RunTable(frame=frame, excluded=(), warnings=(), column_mapping={}, source="made up", metric="loss")
+    return RunTable(frame=frame, source="made up", metric="loss")
 
 
 def values(report):

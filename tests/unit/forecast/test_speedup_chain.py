@@ -204,9 +204,7 @@ def single(losses: list[float], **columns) -> RunTable:
     """One run at each of two budgets."""
     flops = np.array([1e18, 1e19])
     frame = pd.DataFrame({"run": ["a", "b"], "flops": flops, "budget_flops": flops, "params": 1e8, "tokens": flops / 6e8})
-    return RunTable(
-        frame=frame.assign(loss=losses, **columns), excluded=(), warnings=(), column_mapping={}, source="made up", metric="loss"
-    )
+    return RunTable(frame=frame.assign(loss=losses, **columns), source="made up", metric="loss")
 
 
 def test_a_pinned_law_needs_one_common_budget_and_multiplies_exactly():

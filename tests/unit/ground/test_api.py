@@ -10,7 +10,7 @@ import pytest
 
 import marin_scaling as ms
 from marin_scaling.errors import FitRefused, MarinScalingError, MissingExtra, RunTableError, UsageError
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 

@@ -33,7 +33,7 @@ def test_a_key_may_be_allowed_alone(root: Path) -> None:
     allow_signer(REGISTRY, principal=BOB, key=key_of(BOB).public_key, at=CREATED_AT)
     key = key_of(BOB).public_key.fingerprint
     evidence = base_step("main", registry_dir=REGISTRY).evidence
-    assert "and allowed_signers changed: it counts once it is merged" in evidence
+    assert "and allowed_signers was changed: it counts once it is merged" in evidence
     (step,) = trust_steps("main", registry_dir=REGISTRY)
     assert f"{BOB} with {key}, new: may sign forecasts as {BOB} without an end" in step.evidence
     with signers_at("main", registry_dir=REGISTRY) as path:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from submission_factory import seed_document, submission
 
-from marin_scaling.publish.interactive_board import COLUMNS, board_chart, live_board, row_values
+from marin_scaling.publish.board_page import COLUMNS, board_chart, live_board, row_values
 from marin_scaling.speedrun.checks import validate
 from marin_scaling.speedrun.leaderboard import FIRST_AXIS, Board, boards
 

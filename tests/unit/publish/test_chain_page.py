@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marin_scaling.errors import DocumentError
-from marin_scaling.publish.chain_page import chain_pages, cumulative_products, read_chain
+from marin_scaling.publish.chain_page import ChainFile, chain_pages, cumulative_products, read_compared
 from marin_scaling.publish.experiment_pages import experiment_pages, validate_experiments
 
 ROOT = Path(__file__).parents[3]
@@ -100,7 +100,7 @@ def test_a_chain_is_named_after_its_folder(tmp_path):
     path = repository(tmp_path, PUBLISHED) / "experiments" / "chains" / "own" / "chain.yaml"
     path.write_text(path.read_text().replace("name: own", "name: other"))
     with pytest.raises(DocumentError):
-        read_chain(path)
+        read_compared(path, ChainFile)
 
 
 def test_products_need_every_stage():

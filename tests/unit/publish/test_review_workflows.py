@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import make_user_repository
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("template", "own")

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from marin_scaling.ladder.config import read_ladder_file
-from marin_scaling.publish.site_settings import make_user_repository
+from marin_scaling.publish.build import make_user_repository
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import BUDGET_TOLERANCE
-from marin_scaling.recipe.delphi import DelphiRecipe
+from marin_scaling.recipe.marin import DelphiRecipe
 
 DELPHI = Path(__file__).parents[3] / "runs" / "delphi"
 RECIPE = DelphiRecipe()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from marin_scaling.errors import RecipeError
-from marin_scaling.recipe.grug_moe import GrugMoeRecipe, GrugMoeV16Recipe
+from marin_scaling.recipe.marin import GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, WITHOUT_LM_HEAD, MoeShape, flops_convention, forward_flops_per_token
 
 MAY, V16 = GrugMoeRecipe(), GrugMoeV16Recipe()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from marin_scaling.errors import RecipeError
 from marin_scaling.recipe.base import BUDGET_TOLERANCE
-from marin_scaling.recipe.delphi import DelphiRecipe
 from marin_scaling.recipe.find import find_recipe
+from marin_scaling.recipe.marin import DelphiRecipe
 from marin_scaling.recipe.quickstart import QuickstartRecipe
 
 

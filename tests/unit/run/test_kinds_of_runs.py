@@ -8,8 +8,7 @@ import pytest
 
 from marin_scaling.errors import FitRefused, RunTableError, Severity, UsageError
 from marin_scaling.fitted import load_runs
-from marin_scaling.fitting.fit import fit
-from marin_scaling.fitting.result import FitStatus
+from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.forecast.backtest import backtest
 from marin_scaling.forecast.forecast import forecast
 from marin_scaling.forecast.report import forecast_document

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from marin_scaling.errors import RunTableError, Severity, UsageError
-from marin_scaling.run.size_units import unit_named
+from marin_scaling.run.column_units import unit_named
 from marin_scaling.run.table import table_of_frame
 
 PARAMS = np.tile(np.geomspace(5e7, 5e8, 5), 4)
