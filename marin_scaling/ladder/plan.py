@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import Finding, LadderFileError, RecipeError, Severity, warning
@@ -240,11 +242,28 @@ def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
     return [sensible[round(place * (len(sensible) - 1) / last)] for place in range(wanted)]
 
 
-def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
-    """Plan the target at the width whose active parameters are nearest to the compute-optimal number, by ratio."""
+def plan_target(
+    file: LadderFile,
+    *,
+    compute_optimal_params: float,
+    params_interval: tuple[float, float] | None = None,
+    tokens_at_most: float = math.inf,
+) -> RungPlan:
+    """Plan the target at the width whose active parameters are nearest to the compute-optimal number, by ratio.
+
+    If its run needs more than `tokens_at_most`, take the nearest width in `params_interval` that does not, if there is one.
+    """
     recipe, target = find_recipe(file.recipe), file.target
-    budget_flops, batch_size = target.budget_flops, target.batch_size
-    return plan_at(recipe, budget_flops=budget_flops, params=compute_optimal_params, batch_size=batch_size)
+    plan = partial(plan_at, recipe, budget_flops=target.budget_flops, batch_size=target.batch_size)
+    nearest, (low, high) = plan(params=compute_optimal_params), params_interval or (math.inf, 0.0)
+    if nearest.trained_tokens <= tokens_at_most:
+        return nearest
+    sizes = [size for width in recipe.widths() if low <= (size := recipe.shape(width).params_active) <= high]
+    for size in sorted(sizes, key=lambda size: _ratio(size, compute_optimal_params)):
+        with suppress(RecipeError):
+            if (other := plan(params=size)).trained_tokens <= tokens_at_most:
+                return other
+    return nearest
 
 
 def plan_at(recipe: Recipe, *, budget_flops: float, params: float, batch_size: int | None = None) -> RungPlan:
