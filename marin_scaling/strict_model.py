@@ -79,6 +79,18 @@ IN_WORDS = {
     NAME_PATTERN: "a name of letters, digits and ._+-, its parts apart by /",
 }
 """Patterns in words, for errors and reference pages."""
+IN_ERRORS = dict(IN_WORDS)
+"""Patterns in words for errors; the words of those that `in_words` adds are less exact than the reference pages are."""
+
+
+def in_words(pattern: str, words: str) -> str:
+    """Return a pattern after adding to `IN_ERRORS` what it allows."""
+    IN_ERRORS[pattern] = words
+    return pattern
+
+
+SLUG_PATTERN = in_words("^[a-z0-9][a-z0-9-]{0,63}$", "a name of at most 64 lower-case letters, digits and -")
+PERSON_PATTERN = in_words("^[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+$", "an address, like ada@example.org")
 Text = Annotated[str, StringConstraints(max_length=10_000, pattern=_LINE)]
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=10_000, pattern=_LINE)]
 SHA256 = Annotated[str, StringConstraints(pattern=_SHA256)]
@@ -249,8 +261,8 @@ def _reason(fault: Any, keys: Collection[str]) -> str:
         return _REASONS[fault["type"]]
     if fault["type"] == "string_type":
         return "must be text; put it in quotes" if isinstance(fault["input"], int | float | date) else "must be text"
-    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in IN_WORDS:
-        return f"must be {IN_WORDS[fault['ctx']['pattern']]}"
+    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] in IN_ERRORS:
+        return f"must be {IN_ERRORS[fault['ctx']['pattern']]}"
     message = quoted(str(fault["msg"]).removeprefix("Value error, "), _REASON_CHARACTERS)
     return message[:1].lower() + message[1:]
 

@@ -311,7 +311,7 @@ def tune_table(
     )
     targets = [found.predict(**parse_target(text, known=[found.runs.size, "tokens", *HYPERPARAMETERS])) for text in predict]
     if write_recipe:
-        found.write_recipe(write_recipe, base=base)
+        found.write_recipe(write_recipe, base=base, targets=targets)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 

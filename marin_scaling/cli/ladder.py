@@ -114,10 +114,10 @@ def _sweep(choices: list[str]) -> dict[str, list[float]]:
 
 
 def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> None:
-    from marin_scaling.errors import Severity
-    from marin_scaling.ladder.plan import ladder_document, ladder_table, plan_findings
+    from marin_scaling.ladder.plan import TARGET, forbids_training, ladder_document, ladder_table, plan_findings
 
-    planned, of_data = loaded.plan(only), loaded.data_findings()
+    planned = loaded.plan(only)
+    of_data = [finding for finding in loaded.data_findings() if not planned.is_sweep or finding.where != TARGET]
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
@@ -126,7 +126,7 @@ def _print_plan(loaded: TrainableLadder, only: list[str], *, as_json: bool) -> N
         typer.echo(dump_canonical({**document, "findings": findings}), nl=False)
     else:
         typer.echo("\n".join([ladder_table(planned), *(wrapped(finding.line) for finding in of_data)]))
-    if any(finding.severity is Severity.ERROR for finding in plan_findings(planned)):
+    if any(map(forbids_training, [*plan_findings(planned), *of_data])):
         raise typer.Exit(1)
 
 

@@ -98,9 +98,9 @@ def track_run(
     """Forecast the final loss of an unfinished run.
 
     The forecast uses the training loss so far and the curves of the ladder's finished runs. The command prints a 90 %
-    interval, the signed forecast, warnings, and the stability of an own run or of the log that --log names. RUN may be a table
-    with columns step and loss, or a chart that W&B exported; --against then names the preregistration of its target. An
-    outside run is followed by its log, in any format that marin-scale outcome reads.
+    interval, the signed forecast, warnings, and the stability of the run as far as it was logged. RUN may be a table with
+    columns step and loss, or a chart that W&B exported; --against then names the preregistration of its target. An outside run
+    is followed by its log, in any format that marin-scale outcome reads.
 
     Example: marin-scale track 2026-11-26-bytes-dense
     """

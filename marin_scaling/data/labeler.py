@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,7 +194,10 @@ class _Answers:
     wanted: Mapping[str, str]
     scores: dict[str, float] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
-    faults: list[str] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
+    """Number of lines by what is wrong with them."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """First line of each fault."""
     ended: str = ""
     stderr: tuple[str, ...] = ()
 
@@ -201,26 +205,28 @@ class _Answers:
         """Take one line of output."""
         row = _json_row(line)
         name, score = row.get("id"), _score(row.get("score"))
-        shown = f"line {number}: {quoted(line.strip(), VALUE_CHARACTERS)}"
+        fault = ""
         if not row:
-            self.faults.append(f"{shown} is not a JSON object")
+            fault = "without a JSON object"
         elif not isinstance(name, str) or name not in self.wanted:
-            self.faults.append(f"{shown}: id {quoted(name)!r} is that of no document")
+            fault = "with the id of no document"
         elif score is None:
-            self.faults.append(f"{shown}: score {quoted(row.get('score'))!r} is not a number")
+            fault = "whose score is not a number"
         elif name in self.seen:
-            self.faults.append(f"{shown}: the document is answered twice")
+            fault = "about a document that was answered before"
             self.scores.pop(name, None)
         else:
             self.scores[name] = score
             self.seen.add(name)
+        if fault:
+            self.faults[fault] += 1
+            self.examples.setdefault(fault, f"line {number}: {quoted(line.strip(), VALUE_CHARACTERS)}")
 
     def refuse(self, path: Path) -> None:
         """Raise `DataError` if the labeler failed, answered wrongly, or left documents out."""
         missing, total = len(self.wanted) - len(self.scores), len(self.wanted)
         if not (self.ended or self.faults or missing):
             return
-        more = [f"and {len(self.faults) - FAULTS_NAMED} more"] if len(self.faults) > FAULTS_NAMED else []
         kept = f" {path} keeps {counted(len(self.scores), 'answer')}" if self.scores else ""
         if missing:
             kept += f": the same command and script are asked for the other {missing}, a changed one for all {total}."
@@ -229,8 +235,7 @@ class _Answers:
         raise DataError(
             (
                 f"The labeler answered {len(self.scores)} of {total} documents{self.ended}.",
-                *self.faults[:FAULTS_NAMED],
-                *more,
+                *(f"{counted(n, 'line')} {fault}, first {self.examples[fault]}" for fault, n in self.faults.items()),
                 *(f"stderr: {quoted(line, 500)}" for line in self.stderr if self.ended or not self.scores),
             ),
             why='Each line with "id", "prompt" and "text" is answered by one line {"id": ..., "score": ...}.',

@@ -69,7 +69,16 @@ def require_comparable(
     counted = counted_alike(baseline, variant, allowed="flop-count" in allow)
     unnamed = [table.source for table in (baseline, variant) if table.metric == "loss"]
     named = (f"{' and '.join(unnamed)}: the metric is not named; both tables are assumed to have the same",) if unnamed else ()
-    return (*counted, *named)
+    return (*counted, *named, *same_runs(baseline, variant))
+
+
+def same_runs(one: RunTable, other: RunTable) -> tuple[str, ...]:
+    """Return a warning if two tables hold the same runs, in any order."""
+    columns = ["params", "tokens", "flops", "loss"]
+    rows, others = (table.frame[columns].sort_values(columns).to_numpy() for table in (one, other))
+    if not np.array_equal(rows, others):
+        return ()
+    return (f"{one.source} and {other.source} are identical: {len(rows)} runs of equal size, FLOPs and loss",)
 
 
 def count_by_one_convention(*tables: RunTable) -> bool:

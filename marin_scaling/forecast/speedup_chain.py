@@ -22,6 +22,7 @@ from marin_scaling.forecast.speedup import (
     columns_of,
     counted_alike,
     document_of,
+    same_runs,
     table_document,
     texts_of,
     together,
@@ -268,7 +269,8 @@ def _require_chain(tables: Sequence[Named], convention: str) -> tuple[str, ...]:
             fix="Evaluate all runs alike; if a column holds the loss under another name: --column loss=NAME",
         )
     unnamed = [name for name, table in tables if table.metric == "loss"]
-    return (f"the metric of {joined(unnamed)} is not named; all recipes are assumed to have the same",) if unnamed else ()
+    open_metric = [f"the metric of {joined(unnamed)} is not named; all recipes are assumed to have the same"] if unnamed else []
+    return (*open_metric, *(each for (_, a), (_, b) in itertools.combinations(tables, 2) for each in same_runs(a, b)))
 
 
 def _unusable(tables: Sequence[Named]) -> Iterator[str]:

@@ -235,8 +235,8 @@ class Tuning:
                 )
                 yield warning("beyond-sweep", "target", message)
 
-    def write_recipe(self, path: Path | str, *, base: str) -> Path:
-        """Write a recipe file: the recipe `base` with this law of the learning rate; the file says where the law comes from.
+    def write_recipe(self, path: Path | str, *, base: str, targets: Sequence[TunedTarget] = ()) -> Path:
+        """Write a recipe file: the recipe `base` with this law of the learning rate, its source, its status and all warnings.
 
         `UsageError` unless the law is of a width, and `base` has constants for it; `StorageError` if the file exists.
         """
@@ -259,7 +259,9 @@ class Tuning:
             f"# {_formula(self.runs.size, law)}",
             f"# Fitted to {len(law.optima)} optima of {len(self.runs.frame)} runs in {self.runs.source}, by marin-scale tune "
             f"{__version__}.",
-            f"# {self.status.value}",
+            f"# {self._status(targets).value}",
+            *(f"# warning: {each}" for each in self.warnings),
+            *(f"# {each.line}" for target in targets for each in target.findings),
             f"name: {path.stem}",
             f"base: {base}",
             "constants:",
@@ -270,9 +272,10 @@ class Tuning:
 
     def document(self, targets: Sequence[TunedTarget] = ()) -> dict[str, Any]:
         """Return the document of `marin-scale tune --json`, with finite numbers or null."""
+        metric = self.runs.column_mapping["loss"] if self.runs.metric == "loss" else self.runs.metric or None
         return {
             "source": self.runs.source,
-            "metric": self.runs.metric or None,
+            "metric": metric,
             "size": self.runs.size,
             "runs": len(self.runs.frame),
             "column_mapping": dict(self.runs.column_mapping),

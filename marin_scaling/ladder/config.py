@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from marin_scaling.accelerators import ACCELERATORS, Accelerator, accelerator
 from marin_scaling.errors import LadderFileError
 from marin_scaling.files import read_bytes
-from marin_scaling.strict_model import Part
+from marin_scaling.strict_model import PERSON_PATTERN, SLUG_PATTERN, Part, in_words
 from marin_scaling.units import TrainedMetric, format_number
 from marin_scaling.untrusted_text import plain_address, plain_data_set
 from marin_scaling.yaml_config import read_yaml
@@ -43,9 +43,6 @@ class Compute(Part):
     """Store only the inputs of each layer, and recompute the rest in the backward pass."""
     sequences_at_a_time: int | None = Field(default=None, gt=0)
     """Sequences that one device processes at once, with gradients summed over the batch; default: the whole batch."""
-
-
-_SIGNER = r"^[A-Za-z0-9._+-]+@[A-Za-z0-9._-]+$"
 
 
 class RungsAtBudget(Part):
@@ -126,7 +123,9 @@ class Texts(Part):
         return self.cache or self.dataset or ", ".join(self.files or ())
 
 
-SetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+_SET = in_words("^[a-z0-9][a-z0-9_-]{0,31}$", "a name of at most 32 lower-case letters, digits, _ and -")
+_SOURCE = in_words("^[a-z0-9][a-z0-9._-]{0,63}$", "a name of at most 64 lower-case letters, digits and ._-")
+SetName = Annotated[str, Field(pattern=_SET)]
 STANDARD_LIBRARY = "python-standard-library"
 DEFAULT_HELD_OUT = 0.01
 """Share of the training documents that is held out where a ladder file names no held-out text."""
@@ -157,7 +156,7 @@ class MixPhase(Part):
 class Data(Part):
     """Training and held-out text: the sources of the Python that trains, or your own text."""
 
-    source: str = Field(default=STANDARD_LIBRARY, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    source: str = Field(default=STANDARD_LIBRARY, pattern=_SOURCE)
     """Name of the text in records and pages."""
     train: Texts | None = None
     """Training text."""
@@ -262,9 +261,9 @@ _HAVE_KEYS_OF_THEIR_OWN = ("cpu", "gpu", "memory", "object_store_memory")
 class TpuSlice(Part):
     """TPU slice on a Ray cluster: `{version: v5p, topology: 2x2x4}`."""
 
-    version: str = Field(pattern=r"^v[0-9][a-z0-9]*$")
+    version: str = Field(pattern=in_words("^v[0-9][a-z0-9]*$", "a TPU, like v5p"))
     """Ray's name of the chips (`v5p`, `v5litepod`, `v6e`)."""
-    topology: str = Field(pattern=r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$")
+    topology: str = Field(pattern=in_words(r"^[1-9]\d*x[1-9]\d*(x[1-9]\d*)?$", "a topology, like 2x2x4"))
     """Number of chips in each direction."""
 
 
@@ -370,7 +369,9 @@ class Hardware(Part):
     cost_per_hour: float | None = Field(default=None, gt=0)
     """Cost of an hour of all the hardware, in any currency; only for the estimate of cost."""
 
-    storage: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9+.-]*://.+$")
+    storage: str | None = Field(
+        default=None, pattern=in_words("^[a-z][a-z0-9+.-]*://.+$", "an address, like gs://bucket/folder")
+    )
     """Address where machines share runs (finished ones, checkpoints, tokens): `gs://BUCKET/FOLDER`, `s3://…`, or `file:///…`
     for a folder that all of them see. Without an address the machines need a common file system."""
     accelerator: str | None = None
@@ -420,9 +421,9 @@ class WeightsAndBiases(Part):
     `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` in the environment override these keys.
     """
 
-    project: str = Field(min_length=1, max_length=128, pattern=r"^[^/\\#?%:\s]+$")
+    project: str = Field(min_length=1, max_length=128, pattern=in_words(r"^[^/\\#?%:\s]+$", "a name without blanks or /\\#?%:"))
     """Name of the project."""
-    entity: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]+$")
+    entity: str | None = Field(default=None, pattern=in_words("^[A-Za-z0-9_-]+$", "a name of letters, digits, _ and -"))
     """Team or account of the project; default: the account that is logged in."""
     mode: Literal["online", "offline"] = "online"
     """`offline` needs no account; `wandb sync` uploads later."""
@@ -440,9 +441,9 @@ class Assumption(Part):
 class Promise(Part):
     """Statements about the target's forecast that only a person can make; all are copied into the signed statement."""
 
-    resolver: str | None = Field(default=None, pattern=_SIGNER)
+    resolver: str | None = Field(default=None, pattern=PERSON_PATTERN)
     """Person who decides unclear outcomes; default: the signer. Preferably someone else."""
-    reviewers: tuple[Annotated[str, Field(pattern=_SIGNER)], ...] = ()
+    reviewers: tuple[Annotated[str, Field(pattern=PERSON_PATTERN)], ...] = ()
     """People who are asked to sign too."""
     due: datetime.date | None = None
     """Day by which the run must be recorded, or the forecast counts as missed; default: 180 days after the signature."""
@@ -488,7 +489,7 @@ class Promise(Part):
 class LadderFile(Part):
     """A ladder: recipe, rungs, target, data and hardware."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
+    name: str = Field(pattern=SLUG_PATTERN)
     """Name of the ladder's folder in `runs/`; the file is `ladders/NAME.yaml`."""
     recipe: str
     """Recipe that derives a run from budget and width: a name, a recipe file, or MODULE:CLASS with --trust-recipe."""

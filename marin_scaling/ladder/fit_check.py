@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from marin_scaling.accelerators import Accelerator, accelerator
-from marin_scaling.ladder.config import ONE_AXIS, Compute, Hardware, LadderFile, Mesh
+from marin_scaling.errors import Finding, Severity
+from marin_scaling.ladder.config import ONE_AXIS, Compute, Hardware, LadderFile, Mesh, PerRun
 from marin_scaling.printable import joined
 from marin_scaling.recipe.base import RungKey, RungPlan
 from marin_scaling.recipe.model_shape import ModelShape
@@ -150,6 +151,19 @@ def uneven_sizes(plan: RungPlan, mesh: Mesh, *, devices: int) -> Iterator[tuple[
         yield Uneven("mesh", "a dense model, with {} experts,", f"{parts.expert} parts (expert)"), 0
 
 
+def uneven_findings(plans: Sequence[RungPlan], per_run: PerRun) -> Iterator[Finding]:
+    """Yield a mesh that does not match the devices, and sizes of runs that its axes cannot share, one finding for each kind."""
+    if wrong := mesh_product(per_run.mesh, devices=per_run.devices):
+        yield Finding(severity=Severity.ERROR, code="mesh", where="hardware.per_run.mesh", message=wrong)
+    found: dict[Uneven, list[tuple[int, str]]] = {}
+    for plan in plans:
+        for kind, size in uneven_sizes(plan, per_run.mesh, devices=per_run.devices):
+            found.setdefault(kind, []).append((size, plan.rung_name))
+    for kind, runs in found.items():
+        message, places = kind.sentence(sorted({size for size, _ in runs})), dict.fromkeys(run for _, run in runs)
+        yield Finding(severity=Severity.ERROR, code=kind.code, where=joined(places, most=3), message=message)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FitCheck:
     """Memory of the steps of some runs against that of their accelerator."""
@@ -183,6 +197,21 @@ class FitCheck:
         usable = f"{format_bytes(self.usable_bytes)} usable of {format_bytes(chip.memory_bytes)}"
         said = f"{most} on {where}, which has {usable}"
         return said if self.fits else f"{said}; {self.remedy or 'fits with no setting'}"
+
+
+def devices_words(per_run: PerRun) -> str:
+    """Return the devices of a run in words."""
+    return "one device" if per_run.devices == 1 else f"each of {per_run.devices} devices"
+
+
+def described(compute: Compute) -> str:
+    """Return precision, recomputation and attention of a step in words."""
+    parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
+    if compute.attention == "flash":
+        parts.append("flash attention")
+    if compute.sequences_at_a_time:
+        parts.append(f"at most {compute.sequences_at_a_time} sequences at a time")
+    return ", ".join(parts)
 
 
 def check_fit(plans: Sequence[RungPlan], compute: Compute, hardware: Hardware) -> FitCheck:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from marin_scaling.errors import Finding, LadderFileError, RecipeError, Severity, warning
-from marin_scaling.ladder.config import ONE_AXIS, Compute, LadderFile, PerRun, RungsAtBudget
+from marin_scaling.ladder.config import ONE_AXIS, LadderFile, RungsAtBudget
 from marin_scaling.ladder.fit_check import (
     RecordedRun,
     RunTime,
     Speed,
-    Uneven,
     check_fit,
-    mesh_product,
+    described,
+    devices_words,
     speed_of,
     training_memory_bytes,
+    uneven_findings,
     uneven_sizes,
 )
 from marin_scaling.laws import FARTHEST_CHECKED
-from marin_scaling.printable import TABLE_WIDTH, wrapped
+from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.recipe.base import Recipe, RungKey, RungPlan, with_trunk_of
 from marin_scaling.recipe.find import find_recipe, usual_plan
 from marin_scaling.units import counted, format_bytes, format_count, format_duration, format_flops
@@ -66,7 +69,7 @@ class Ladder:
         """
         import pandas as pd
 
-        return pd.DataFrame([_row(rung) | self.progress(rung) for rung in self.rungs])
+        return pd.DataFrame([_document(rung.plan) | {"seed": rung.seed} | self.progress(rung) for rung in self.rungs])
 
     @cached_property
     def speed(self) -> Speed:
@@ -98,6 +101,20 @@ class Ladder:
         """Sum of the FLOPs of all rungs, without the target; steps that rungs share count once."""
         return sum(self.own_flops(rung) for rung in self.rungs)
 
+    @cached_property
+    def seeds_of_rungs(self) -> list[list[Rung]]:
+        """Runs that differ only in their seed, together."""
+        found: dict[tuple[object, ...], list[Rung]] = {}
+        for rung in self.rungs:
+            name, _, *settings = rung.key
+            found.setdefault((name, *settings), []).append(rung)
+        return list(found.values())
+
+    @property
+    def is_sweep(self) -> bool:
+        """True if rungs are trained at several learning rates or in several batch sizes."""
+        return len({rung.plan.rung_name for rung in self.rungs}) < len(self.seeds_of_rungs)
+
     def own_flops(self, rung: Rung) -> float:
         """Return the FLOPs of the steps that a rung trains itself, after the trunk that it shares with shorter ones."""
         return rung.plan.flops * self.own_part(rung)
@@ -126,8 +143,8 @@ class Ladder:
         return self.file.target.budget_flops / max(rung.plan.budget_flops for rung in self.rungs)
 
 
-def _row(rung: Rung) -> dict[str, float]:
-    plan, shape = rung.plan, rung.plan.shape
+def _document(plan: RungPlan) -> dict[str, Any]:
+    shape = plan.shape
     return {
         "budget_flops": plan.budget_flops,
         "hidden_dim": shape.hidden_dim,
@@ -139,7 +156,6 @@ def _row(rung: Rung) -> dict[str, float]:
         "train_steps": plan.train_steps,
         "learning_rate": plan.hyperparameters.learning_rate,
         "flops": plan.flops,
-        "seed": rung.seed,
     }
 
 
@@ -226,11 +242,28 @@ def _widths(at: RungsAtBudget, recipe: Recipe) -> list[int]:
     return [sensible[round(place * (len(sensible) - 1) / last)] for place in range(wanted)]
 
 
-def plan_target(file: LadderFile, *, compute_optimal_params: float) -> RungPlan:
-    """Plan the target at the width whose active parameters are nearest to the compute-optimal number, by ratio."""
+def plan_target(
+    file: LadderFile,
+    *,
+    compute_optimal_params: float,
+    params_interval: tuple[float, float] | None = None,
+    tokens_at_most: float = math.inf,
+) -> RungPlan:
+    """Plan the target at the width whose active parameters are nearest to the compute-optimal number, by ratio.
+
+    If its run needs more than `tokens_at_most`, take the nearest width in `params_interval` that does not, if there is one.
+    """
     recipe, target = find_recipe(file.recipe), file.target
-    budget_flops, batch_size = target.budget_flops, target.batch_size
-    return plan_at(recipe, budget_flops=budget_flops, params=compute_optimal_params, batch_size=batch_size)
+    plan = partial(plan_at, recipe, budget_flops=target.budget_flops, batch_size=target.batch_size)
+    nearest, (low, high) = plan(params=compute_optimal_params), params_interval or (math.inf, 0.0)
+    if nearest.trained_tokens <= tokens_at_most:
+        return nearest
+    sizes = [size for width in recipe.widths() if low <= (size := recipe.shape(width).params_active) <= high]
+    for size in sorted(sizes, key=lambda size: _ratio(size, compute_optimal_params)):
+        with suppress(RecipeError):
+            if (other := plan(params=size)).trained_tokens <= tokens_at_most:
+                return other
+    return nearest
 
 
 def plan_at(recipe: Recipe, *, budget_flops: float, params: float, batch_size: int | None = None) -> RungPlan:
@@ -252,8 +285,17 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
     """Return what to look at before training: few budgets or widths, a far target, and rungs at the edge of the recipe."""
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
-    found = [*_of_the_recipe(plans), *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
-    return [*_too_large(ladder, plans), *_little_shared(ladder), *found]
+    found = [*_too_large(ladder, plans), *_little_shared(ladder), *_of_the_recipe(plans)]
+    if ladder.is_sweep:
+        return [finding for finding in found if finding.where != TARGET]
+    return [*found, *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
+
+
+def forbids_training(finding: Finding) -> bool:
+    """Return True for a finding with which `ladder --dry-run` fails: text or memory that does not suffice."""
+    if finding.code == "memory":
+        return finding.where != TARGET  # a target can be trained on other devices; its rungs' text cannot be changed
+    return finding.severity is Severity.ERROR or finding.code in ("unusable-data", "too-little-text")
 
 
 def require_fitting(ladder: Ladder) -> None:
@@ -279,7 +321,7 @@ def expected_target(ladder: Ladder) -> RungPlan:
 def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
     """Yield what does not fit on the devices, or into their memory: the rungs, and the target."""
     compute, hardware = ladder.file.compute, ladder.file.hardware
-    yield from _uneven(plans, hardware.per_run)
+    yield from uneven_findings(plans, hardware.per_run)
     if hardware.per_run.mesh != ONE_AXIS:
         uneven = uneven_sizes(expected_target(ladder), hardware.per_run.mesh, devices=hardware.per_run.devices)
         yield from (warning(kind.code, "target", kind.sentence([size])) for kind, size in uneven)
@@ -295,19 +337,6 @@ def _too_large(ladder: Ladder, plans: Sequence[RungPlan]) -> Iterator[Finding]:
     target = check_fit([expected_target(ladder)], compute, hardware)
     if not target.fits:
         yield warning("memory", "target", f"by estimate {target.sentence}")
-
-
-def _uneven(plans: Sequence[RungPlan], per_run: PerRun) -> Iterator[Finding]:
-    """Yield a mesh that does not match the devices, and sizes of runs that its axes cannot share, one finding for each kind."""
-    if wrong := mesh_product(per_run.mesh, devices=per_run.devices):
-        yield Finding(severity=Severity.ERROR, code="mesh", where="hardware.per_run.mesh", message=wrong)
-    found: dict[Uneven, list[tuple[int, str]]] = {}
-    for plan in plans:
-        for kind, size in uneven_sizes(plan, per_run.mesh, devices=per_run.devices):
-            found.setdefault(kind, []).append((size, plan.rung_name))
-    for kind, runs in found.items():
-        message = kind.sentence(sorted({size for size, _ in runs}))
-        yield Finding(severity=Severity.ERROR, code=kind.code, where=_listed(run for _, run in runs), message=message)
 
 
 _LEAST_SHARED = 0.05
@@ -375,9 +404,7 @@ def _widths_by_budget(plans: Sequence[RungPlan]) -> dict[float, dict[int, RungPl
 
 
 def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = len(every) - _NAMED
-    return ", ".join(every[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return joined(dict.fromkeys(names), most=_NAMED)
 
 
 _OFF = 0.01
@@ -385,16 +412,16 @@ _OFF = 0.01
 
 
 def ladder_table(ladder: Ladder) -> str:
-    """Format the rungs as a table, one line each, with totals and warnings.
+    """Format the rungs as a table, one line each with all its seeds, with totals and warnings.
 
     Columns: budget in FLOPs, width, layers, parameters, tokens, tokens per active parameter (D/N), batch size in sequences,
-    steps and matrix learning rate. A mixture of experts adds its active parameters. With speed and cost of the hardware in
-    the file, the columns also have the time and cost of the run on all of it. Accelerators give a lower bound and an MFU.
-    Columns that do not fit a terminal are left out, first the learning rate, then the steps.
+    steps, matrix learning rate and seeds. A mixture of experts adds its active parameters. With speed and cost of the hardware
+    in the file, the columns also have the time and cost of all seeds on all of it. Accelerators give a lower bound and an MFU.
+    Columns that do not fit a terminal are left out, first the learning rate (of a sweep the layers), then the steps.
     """
-    rows = [_cells(rung, ladder) for rung in ladder.rungs]
+    rows = [_cells(runs, ladder) for runs in ladder.seeds_of_rungs]
     columns = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    for name in ("lr", "steps", "max. MFU", "MFU"):
+    for name in ("layers" if ladder.is_sweep else "lr", "steps", "max. MFU", "MFU"):
         if sum(columns.values()) + len(columns) > TABLE_WIDTH + 1:
             columns.pop(name, None)
     gap = "  " if sum(columns.values()) + 2 * len(columns) <= TABLE_WIDTH else " "
@@ -405,40 +432,29 @@ def ladder_table(ladder: Ladder) -> str:
 def ladder_document(ladder: Ladder) -> dict[str, Any]:
     """Return the rungs, totals and warnings of a ladder as JSON."""
     file, plan = ladder.file, expected_target(ladder)
-    of_target, of_rungs, left = ladder.speed.time_alone(plan), _total(ladder), time_left(ladder)
+    of_target, of_rungs, left = ladder.speed.time_alone(plan), _total(ladder, ladder.rungs), time_left(ladder)
+
+    def sized(plan: RungPlan) -> dict[str, Any]:
+        return _document(plan) | {"memory_bytes": _memory(plan, file)}
+
+    target = {
+        "budget_flops": file.target.budget_flops,
+        "extrapolation": ladder.extrapolation,
+        "expected": sized(plan) | (of_target.document if of_target else {}),
+    }
     return {
         "name": file.name,
         "recipe": file.recipe,
-        "rungs": [_document(rung.plan, file) | {"seed": rung.seed} | ladder.progress(rung) for rung in ladder.rungs],
+        "rungs": [sized(rung.plan) | {"seed": rung.seed} | ladder.progress(rung) for rung in ladder.rungs],
         "total": {"flops": ladder.total_flops, **(of_rungs.document if of_rungs else {})},
         **({"left": {**left.document, "ends_at": _end(left).isoformat(timespec="minutes")}} if left and left.seconds else {}),
-        "target": {
-            "budget_flops": file.target.budget_flops,
-            "extrapolation": ladder.extrapolation,
-            "expected": _document(plan, file) | (of_target.document if of_target else {}),
-        },
+        **({} if ladder.is_sweep else {"target": target}),
         "findings": [vars(finding) for finding in plan_findings(ladder)],
     }
 
 
-def _document(plan: RungPlan, file: LadderFile) -> dict[str, Any]:
-    return {
-        "budget_flops": plan.budget_flops,
-        "hidden_dim": plan.shape.hidden_dim,
-        "num_layers": plan.shape.num_layers,
-        "params": plan.shape.params_total,
-        "active_params": plan.shape.params_active,
-        "tokens": plan.trained_tokens,
-        "batch_size": plan.batch_size,
-        "train_steps": plan.train_steps,
-        "learning_rate": plan.hyperparameters.learning_rate,
-        "flops": plan.flops,
-        "memory_bytes": _memory(plan, file),
-    }
-
-
-def _cells(rung: Rung, ladder: Ladder) -> dict[str, str]:
-    plan = rung.plan
+def _cells(runs: Sequence[Rung], ladder: Ladder) -> dict[str, str]:
+    plan, of_first, together = runs[0].plan, ladder.time_of(runs[0]), _total(ladder, runs)
     plans = [rung.plan for rung in ladder.rungs]
     is_sparse = any(each.shape.params_active != each.shape.params_total for each in plans)
     is_off = any(abs(each.flops / each.budget_flops - 1) > _OFF for each in plans)
@@ -454,7 +470,8 @@ def _cells(rung: Rung, ladder: Ladder) -> dict[str, str]:
         "steps": str(plan.train_steps),
         "lr": f"{plan.hyperparameters.learning_rate:.4f}",
         **({"off by": f"{plan.flops / plan.budget_flops - 1:+.1%}"} if is_off else {}),
-        **(known.cells if (known := ladder.time_of(rung)) else {}),
+        **({"seeds": ",".join(str(run.seed) for run in runs)} if len(ladder.file.seeds) > 1 else {}),
+        **({**of_first.cells, **together.cells} if of_first and together else {}),
     }
 
 
@@ -463,9 +480,9 @@ def _memory(plan: RungPlan, file: LadderFile) -> float:
     return training_memory_bytes(plan, file.compute, devices=per_run.devices, mesh=per_run.mesh, overwrites=is_accelerator)
 
 
-def _total(ladder: Ladder) -> RunTime | None:
-    """Return the time and cost of all rungs; None if no speed is known."""
-    times = [known for rung in ladder.rungs if (known := ladder.time_of(rung))]
+def _total(ladder: Ladder, rungs: Sequence[Rung]) -> RunTime | None:
+    """Return the time and cost of these rungs together; None if no speed is known."""
+    times = [known for rung in rungs if (known := ladder.time_of(rung))]
     return ladder.speed.timed(sum(each.seconds for each in times), times[0].basis) if times else None
 
 
@@ -491,49 +508,59 @@ def _end(left: RunTime) -> datetime:
 
 
 def _totals(ladder: Ladder) -> list[str]:
-    file, target = ladder.file, ladder.file.target.budget_flops
+    file = ladder.file
     most = max(_memory(rung.plan, file) for rung in ladder.rungs)
     lines = [
-        f"{counted(len(ladder.rungs), 'rung')}, {format_flops(ladder.total_flops)} FLOPs together; "
-        f"target {format_flops(target)} FLOPs, {_times_as_large(ladder)} the largest rung.",
-        f"Memory of a step: at most {format_bytes(most)} on {_devices_words(file.hardware.per_run)} "
-        f"{_described(file.compute)}, without the program itself.",
+        _counts(ladder),
+        f"Memory of a step: at most {format_bytes(most)} on {devices_words(file.hardware.per_run)} "
+        f"{described(file.compute)}, without the program itself.",
     ]
     if file.shared_trunk:
         lines.append(_about_trunks(ladder))
-    if file.hardware.chip is not None:
+    if file.hardware.chip is not None and not ladder.is_sweep:
         lines.append(_on_chips(ladder))
     return [*lines, *_times(ladder)]
+
+
+def _counts(ladder: Ladder) -> str:
+    """Return a sentence on the number of runs and their FLOPs; of a sweep, also the command that reads it."""
+    file, runs, rungs = ladder.file, len(ladder.rungs), ladder.seeds_of_rungs
+    flops = f"{format_flops(ladder.total_flops)} FLOPs together"
+    if ladder.is_sweep:
+        swept = counted(len({each.plan.rung_name for each in ladder.rungs}), "rung")
+        return f"Sweep of {swept}: {len(rungs)} settings, {runs} runs, {flops}. Then: marin-scale tune runs/{file.name}"
+    seeds = f" with {counted(len(file.seeds), 'seed')} each, {runs} runs" if len(file.seeds) > 1 else ""
+    target = f"target {format_flops(file.target.budget_flops)} FLOPs, {_times_as_large(ladder)} the largest rung."
+    return f"{counted(len(rungs), 'rung')}{seeds}, {flops}; {target}"
 
 
 def _times(ladder: Ladder) -> Iterator[str]:
     """Yield the time and cost of rungs and target, as far as the speed is known."""
     speed, hardware, plan = ladder.speed, ladder.file.hardware, expected_target(ladder)
-    of_target, of_rungs, left = speed.time_alone(plan), _total(ladder), time_left(ladder)
+    of_target, of_rungs, left = speed.time_alone(plan), _total(ladder, ladder.rungs), time_left(ladder)
     if of_target is None or of_rungs is None:
         none = "no rung was recorded without an interruption" if ladder.recorded else "no rung is recorded"
         yield f"Time is not known: {none}, and the file has no sustained_flops_per_second or accelerator."
         return
-    rungs, target = format_duration(of_rungs.seconds), format_duration(of_target.seconds)
+    rungs, target = format_duration(of_rungs.seconds), f", {format_duration(of_target.seconds)} for the target"
+    target = "" if ladder.is_sweep else target
     if left is not None:
         rate = format_flops(speed.flops_per_second(plan.shape.params_active))
-        yield f"{_as_recorded(ladder, left)}; {target} for the target at {rate} FLOP/s."
+        yield f"{_as_recorded(ladder, left)}{target and f';{target[1:]} at {rate} FLOP/s'}."
     elif of_target.basis == "file":
         rate = format_flops(hardware.sustained_flops_per_second or 0.0)
-        yield f"At {rate} FLOP/s: {rungs} of training steps for the rungs, {target} for the target."
+        yield f"At {rate} FLOP/s: {rungs} of training steps for the rungs{target}."
     elif hardware.chip is not None:
         together = "one by one" if speed.at_a_time == 1 else f"{speed.at_a_time:g} at a time"
         yield (
             f"On {hardware.per_run.devices} {hardware.chip.kind} at peak speed and memory bandwidth: at least {rungs} for the "
-            f"rungs {together}, {target} for the target (MFU at most {of_target.mfu:.0%})."
+            f"rungs {together}{target and f'{target} (MFU at most {of_target.mfu:.0%})'}."
         )
     if hardware.cost_per_hour is not None:
         least = "at least " if of_target.basis == "peak" else ""
         of_left = f", {left.cost:,.2f} of it left" if left else ""
-        yield (
-            f"At {hardware.cost_per_hour:g} an hour: {least}{of_rungs.cost:,.2f} for the rungs{of_left}, "
-            f"{of_target.cost:,.2f} for the target."
-        )
+        price = "" if ladder.is_sweep else f", {of_target.cost:,.2f} for the target"
+        yield f"At {hardware.cost_per_hour:g} an hour: {least}{of_rungs.cost:,.2f} for the rungs{of_left}{price}."
 
 
 def _as_recorded(ladder: Ladder, left: RunTime) -> str:
@@ -543,10 +570,10 @@ def _as_recorded(ladder: Ladder, left: RunTime) -> str:
     reached = f" (MFU {min(mfu):.0%} to {max(mfu):.0%})" if mfu else ""
     others = len(ladder.recorded) - len(speed.recorded)
     without = f", without {others} that were interrupted or on other devices" if others else ""
-    until = f"{format_duration(left.seconds)} left for {counted(missing, 'rung')}, until {_end(left):%Y-%m-%d %H:%M} UTC"
+    until = f"{format_duration(left.seconds)} left for {counted(missing, 'run')}, until {_end(left):%Y-%m-%d %H:%M} UTC"
     return (
         f"At the speed of {counted(len(speed.recorded), 'recorded run')}{without}, {low} to {high} FLOP/s each{reached}, "
-        f"{speed.at_a_time:.1f} at a time: {until if missing else 'no rung is left'}"
+        f"{speed.at_a_time:.1f} at a time: {until if missing else 'no run is left'}"
     )
 
 
@@ -565,18 +592,5 @@ def _on_chips(ladder: Ladder) -> str:
     return (
         f"Target, at the usual size of its budget: width {shape.hidden_dim}, {shape.num_layers} layers, "
         f"{format_count(shape.params_total)} parameters, {format_count(plan.trained_tokens)} tokens, batch {plan.batch_size}, "
-        f"{plan.train_steps} steps, {format_bytes(_memory(plan, file))} on {_devices_words(file.hardware.per_run)}."
+        f"{plan.train_steps} steps, {format_bytes(_memory(plan, file))} on {devices_words(file.hardware.per_run)}."
     )
-
-
-def _devices_words(per_run: PerRun) -> str:
-    return "one device" if per_run.devices == 1 else f"each of {per_run.devices} devices"
-
-
-def _described(compute: Compute) -> str:
-    parts = [f"in {compute.precision}", "layers recomputed" if compute.recompute else "nothing recomputed"]
-    if compute.attention == "flash":
-        parts.append("flash attention")
-    if compute.sequences_at_a_time:
-        parts.append(f"at most {compute.sequences_at_a_time} sequences at a time")
-    return ", ".join(parts)

@@ -29,6 +29,7 @@ from marin_scaling.strict_model import (
     Whole,
     Zero,
     in_camel_case,
+    in_words,
 )
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -79,7 +80,9 @@ MOST_TOLERANCE = 0.01
 SAMPLE_COUNT = 1000
 
 
-RegistrationId = Annotated[str, StringConstraints(pattern=f"^{ID.pattern}$")]
+_RUN = in_words(r"^[^\x00-\x1f\x7f-\x9f]*$", "one line of text")
+_ID = in_words(f"^{ID.pattern}$", "a day and a name, like 2026-11-20-tiny")
+RegistrationId = Annotated[str, StringConstraints(pattern=_ID)]
 Principal = Annotated[str, StringConstraints(pattern=f"^{PRINCIPAL}$")]
 
 
@@ -121,7 +124,7 @@ class Tolerance(Part):
 class TargetRun(Camel):
     """Target run of the forecast."""
 
-    uid: Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$"), AfterValidator(_random)]
+    uid: Annotated[str, StringConstraints(pattern=in_words("^[0-9a-f]{32}$", "32 hexadecimal digits")), AfterValidator(_random)]
     """128 random bits, the name of the promise before it is signed"""
     assurance: Literal["bound", "tracked"] = "bound"
     """`bound`: this tool trains the run, whose spec has the statement's digest; `tracked`: an outside run, named in advance"""
@@ -267,7 +270,7 @@ class Fit(Camel):
 class Assumption(Camel):
     """One assumption of the forecast."""
 
-    id: Annotated[str, StringConstraints(pattern="^A[0-9]{1,3}$")]
+    id: Annotated[str, StringConstraints(pattern=in_words("^A[0-9]{1,3}$", "A and a number, like A1"))]
     text: Text
     if_false: Text
 
@@ -368,7 +371,7 @@ class ForecastFile(Open):
 class LadderRow(Part):
     """One fitted run."""
 
-    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    run: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_RUN)]
     budget_flops: Positive
     flops: Positive
     params: Positive

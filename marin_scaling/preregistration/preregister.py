@@ -20,6 +20,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW, find_law, law_names
 from marin_scaling.forecast.forecast import (
+    Forecast,
     Target,
     choices_outside,
     forecast,
@@ -55,6 +56,7 @@ from marin_scaling.preregistration.tracked_run import stated_steps
 from marin_scaling.preregistration.verify.authenticity import verify_folder
 from marin_scaling.preregistration.verify.rules import log_step, policy_steps, require_followable
 from marin_scaling.printable import joined, wrapped
+from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe, recipe_document
 from marin_scaling.run.plan import LoadedLadder, PlannedLadder, corpus_of, file_of, hardware_of, load_ladder, target_spec
 from marin_scaling.run.spec import RunSpec, read_spec
@@ -337,16 +339,29 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     file = planned.ladder.file
     unique_tokens = planned.specs[0].data.tokens if file.data.epochs > 1 and not file.data.corpora else None
     optimum = forecast(result, flops=file.target.budget_flops, unique_tokens=unique_tokens)
-    plan = plan_target(file, compute_optimal_params=optimum.active_params)
+    plan, choice = _sized(planned, optimum)
     require_horizon_of(plan.trained_tokens, planned.specs)
     target = target_spec(file, plan, corpus=planned.corpus)
     require_simulated_repeats([target])
     document, losses = documented(result, tested, target=_as_forecast(result, target), on_message=on_message)
     others = (f"{found.where}: {found.message}" for found in planned.other_runs())
     doubts = (*plan.doubts, *others, *backtest_doubts(tested), *unsaid(file.promise, of="the ladder file"))
-    on_message("\n".join([wrapped(_target_line(target)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
+    on_message("\n".join([wrapped(_target_line(target, choice)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
     return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
+
+
+def _sized(planned: PlannedLadder, optimum: Forecast) -> tuple[RungPlan, str]:
+    """Plan the target at the width nearest to N*, or at one in the interval of N* that the text suffices for; say which."""
+    file, corpus, length = planned.ladder.file, planned.corpus, planned.specs[0].model.seq_len
+    text = math.inf if corpus.parts else file.data.epochs * (len(corpus.train) // length) * length
+    size, interval = optimum.active_params, optimum.params_interval
+    nearest = plan_target(file, compute_optimal_params=size)
+    plan = plan_target(file, compute_optimal_params=size, params_interval=interval, tokens_at_most=text)
+    if plan == nearest:
+        return plan, "the width nearest to N*"
+    short = f"width {nearest.shape.hidden_dim} is nearer, but needs {format_count(nearest.trained_tokens)} tokens"
+    return plan, f"in the interval of N*; {short}, and the text has {format_count(text)}"
 
 
 _HORIZON = 1.2
@@ -555,8 +570,8 @@ def unsaid(promise: Promise, *, of: str) -> list[str]:
     return [f"{of} leaves {joined([f'promise.{name}' for name in promise.left_out])} empty, and so will the statement"]
 
 
-def _target_line(target: RunSpec) -> str:
+def _target_line(target: RunSpec, choice: str) -> str:
     return (
         f"target: width {target.model.hidden_dim}, {format_count(target.model.shape().params_total)} parameters, "
-        f"{format_count(target.trained_tokens)} tokens, {format_number(target.flops, 5)} FLOPs, the width nearest to N*"
+        f"{format_count(target.trained_tokens)} tokens, {format_number(target.flops, 5)} FLOPs, {choice}"
     )

@@ -26,6 +26,7 @@ from marin_scaling.run.spec import RunSpec
 from marin_scaling.run.stability import GRADIENT_NORM_KEYS, stability_of_log, stability_of_rows, without_norms
 from marin_scaling.run.store import RUNS_DIR, read_runs, workplace
 from marin_scaling.run.table import read_run_table
+from marin_scaling.run.trackers import run_of_table
 from marin_scaling.untrusted_files import is_present
 
 
@@ -92,13 +93,13 @@ def track(
     is_table = Path(run).is_file()
     place = synced_paths([spec], storage=None if is_table else hardware_of(spec.ladder).storage)
     rows = () if is_table else rows_so_far(spec, place)[:steps]
-    losses = [row.train_loss_nats_per_token for row in rows]
+    losses, stability = [row.train_loss_nats_per_token for row in rows], stability_of_rows(rows)
     if is_table:
         losses = read_curve(Path(run), train_steps=spec.train_steps, columns=columns)
+        stability = stability_of_log(run_of_table(Path(run), columns=columns, curves=GRADIENT_NORM_KEYS, steps=steps))
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
     ended_at = None if is_table or steps else loss_at_end(spec, place)
-    stability = stability_of_rows(rows)
     return track_losses(losses[:steps], spec, curves, forecast=forecast, ended_at=ended_at, stability=stability)
 
 

@@ -23,14 +23,15 @@ from marin_scaling.forecast.speedup_conventions import Speedup
 from marin_scaling.markdown import Markdown, link, page_name, prose, without_root
 from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure, picture_files, render, show_pictures
 from marin_scaling.run.table import RunTable, read_run_table
-from marin_scaling.strict_model import Part, Positive
+from marin_scaling.strict_model import Part, Positive, in_words
 from marin_scaling.units import format_count, format_flops
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
 
 OneFile = TypeVar("OneFile", bound="ChainFile | ComparisonFile")
-TablePath = Annotated[str, StringConstraints(pattern=r"^(runs/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_TABLE = in_words(r"^(runs/)?[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", "a file in this folder, or a folder in runs/, like runs/delphi")
+TablePath = Annotated[str, StringConstraints(pattern=_TABLE)]
 
 
 class ChainTable(Part):

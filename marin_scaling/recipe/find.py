@@ -23,7 +23,7 @@ from marin_scaling.recipe.base import Recipe, RungPlan
 from marin_scaling.recipe.marin import DelphiRecipe, GrugMoeRecipe, GrugMoeV16Recipe
 from marin_scaling.recipe.model_shape import ModelShape, constants_of
 from marin_scaling.recipe.quickstart import QuickstartMoeRecipe, QuickstartRecipe
-from marin_scaling.strict_model import Part
+from marin_scaling.strict_model import SLUG_PATTERN, Part
 from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.yaml_config import read_yaml
@@ -35,7 +35,7 @@ _FARTHEST = 1e9
 class RecipeFile(Part):
     """A recipe file: a base recipe with other constants."""
 
-    name: str = Key(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
+    name: str = Key(pattern=SLUG_PATTERN)
     """Name of the recipe in its runs; the file is NAME.yaml."""
     base: str
     """Recipe that provides formulas and other constants: a name, MODULE:CLASS, or another file in the same folder."""

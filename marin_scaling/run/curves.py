@@ -281,8 +281,8 @@ def read_curve(path: Path, *, train_steps: int, columns: Mapping[str, str] | Non
     `columns` may name the columns of `step` and `loss`. The last value of a step counts. If only some steps were logged, each
     loss also holds for the steps up to the next one.
     """
-    table, chosen = read_table_file(path), columns or {}
-    step, loss = (_column(table.column_names(), name, chosen.get(name, ""), path) for name in ("step", "loss"))
+    table = read_table_file(path)
+    step, loss = (step_or_loss_column(table.column_names(), name, columns or {}, path) for name in ("step", "loss"))
     found: dict[int, float | None] = {}
     for place, at, value in zip(table.places, table.cells[step], table.cells[loss], strict=True):
         if value is None or value == "" or (path.suffix == ".parquet" and math.isnan(value)):
@@ -301,8 +301,9 @@ def _filled(found: dict[int, float | None]) -> Losses:
     return losses
 
 
-def _column(found: Sequence[str], name: str, chosen: str, path: Path) -> str:
-    """Return the column that was chosen, or has a known name, or is the only line of a chart."""
+def step_or_loss_column(found: Sequence[str], name: str, columns: Mapping[str, str], path: Path) -> str:
+    """Return the column of `step` or `loss`: the one in `columns`, one of a known name, or the only line of a chart."""
+    chosen = columns.get(name, "")
     names: Sequence[str] = [chosen]
     if not chosen and name == "step":
         names = list(each for each in found if spelled(each) in map(spelled, (*STEP_NAMES, "steps")))

@@ -101,16 +101,27 @@ class BadCells:
 
     def refuse(self) -> None:
         """Raise `RunTableError` if any cell was recorded: a line for each column and cause, with all places."""
-        if self.found:
-            rows = sorted({row for bad in self.found.values() for row in bad})
-            dropped = " ".join(f"--drop {shlex.quote(quoted(self.runs[row]))}" for row in rows[:_DROPPED])
-            dropped += f", and so on for {len(rows) - _DROPPED} more" if len(rows) > _DROPPED else ""
-            has_empty = any(what == EMPTY for _, what in self.found)
-            skip = "; --skip-incomplete leaves out all runs with an empty cell" if has_empty else ""
-            raise RunTableError(tuple(self._lines()), why=self.why, fix=f"{self.fix} To leave runs out: {dropped}{skip}.")
+        if not self.found:
+            return
+        partly = {key: rows for key, rows in self.found.items() if not self._is_empty(key[0])}
+        rows = sorted({row for bad in partly.values() for row in bad})
+        dropped = " ".join(f"--drop {shlex.quote(quoted(self.runs[row]))}" for row in rows[:_DROPPED])
+        dropped += f", and so on for {len(rows) - _DROPPED} more" if len(rows) > _DROPPED else ""
+        has_empty = any(what == EMPTY for _, what in partly)
+        skip = "; --skip-incomplete leaves out all runs with an empty cell" if has_empty else ""
+        fixes = [f"{self.fix} To leave runs out: {dropped}{skip}."] if partly else []
+        if len(partly) < len(self.found):
+            fixes.append("Fill the empty column, or choose another: --column OURS=THEIRS; of a mix, --metric or --weights.")
+        raise RunTableError(tuple(self._lines()), why=self.why, fix=" ".join(fixes))
+
+    def _is_empty(self, column: str) -> bool:
+        return all(map(is_empty, self.raw.cells[column]))
 
     def _lines(self) -> Iterator[str]:
         for (column, what), rows in self.found.items():
+            if self._is_empty(column):
+                yield f"{self.raw.name}: column {column!r} is empty in all {len(self.raw.places)} rows."
+                continue
             places = joined([self.raw.places[row] for row in rows], most=_PLACES)
             where = f"{self.raw.name}, {places}, column {column!r}"
             if len(rows) == 1:

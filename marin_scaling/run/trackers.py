@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from marin_scaling.errors import RunTableError, UsageError, first_line
 from marin_scaling.files import read_bytes
 from marin_scaling.run.columns import COLUMNS, LOSS_KEYS, aliases_of, candidates, spelled, step_column
+from marin_scaling.run.curves import step_or_loss_column
 from marin_scaling.run.import_runs import START_KEYS, Keep, TrackedRun, is_nan, kept_values, moment_in
 from marin_scaling.run.logs import offline_runs, online_runs, read_text_log
 from marin_scaling.run.table_io import (
@@ -191,6 +192,19 @@ def _of_table(raw: RawTable, path: Path, keep: Keep = ()) -> list[TrackedRun]:
         )
         for name, place, where, row in zip(names, places, raw.places, rows, strict=True)
     ]
+
+
+def run_of_table(
+    path: Path, *, columns: Mapping[str, str] | None, curves: Collection[str], steps: int | None = None
+) -> TrackedRun:
+    """Return the run whose steps are the rows of a table, or its first `steps`.
+
+    `columns` may name the column of `step`; `curves` are as in `read_tracked_runs`.
+    """
+    raw = read_table_file(path)
+    step = _unwrapped(step_or_loss_column(raw.column_names(), "step", columns or {}, path))
+    rows = [row for row in _rows(raw) if steps is None or (number_in(row.get(step)) or 0.0) < steps]
+    return _last_of(path.name, rows, step, path, frozenset(map(spelled, curves)), is_named=False)
 
 
 TABLE_KINDS = ("json", "csv")

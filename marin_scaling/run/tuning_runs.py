@@ -203,8 +203,9 @@ def _unfinished(raw: RawTable, mapping: Mapping[str, str]) -> dict[int, str]:
 def _numbers(raw: RawTable, mapping: Mapping[str, str], texts: Sequence[str], *, rows: list[int]) -> pd.DataFrame:
     import pandas as pd
 
-    names = [name for name in (*SIZES, "tokens", "loss", *HYPERPARAMETERS) if name in mapping]
-    names = [name for name in names if not (name in SIZES and _has_gaps(raw, mapping[name], rows) and len(names) > 1)]
+    sizes = [name for name in SIZES if name in mapping]
+    whole = [name for name in sizes if not _has_gaps(raw, mapping[name], rows)]
+    names = [*(whole or sizes), *(name for name in ("tokens", "loss", *HYPERPARAMETERS) if name in mapping)]
     bad = BadCells(raw, texts, why=_WHY, fix=_FIX)
     columns = {name: read_numbers(raw, mapping[name], rows, bad=bad) for name in names}
     bad.refuse()

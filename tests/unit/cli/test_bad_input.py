@@ -103,12 +103,12 @@ DATA_FAULTS = {
 
 @pytest.mark.parametrize("fault", DATA_FAULTS)
 def test_data_that_do_not_suffice_are_a_note_of_the_plan_and_a_refusal_to_train(tmp_path, fault):
-    """The plan stands, whatever lies on this machine; training says the same and begins nothing."""
+    """The plan is printed, with status 1; training says the same and begins nothing."""
     text, fragment = DATA_FAULTS[fault]
     (tmp_path / "tiny.yaml").write_text(text)
     planned = marin_scale("ladder", "tiny.yaml", "--dry-run", cwd=tmp_path)
-    assert planned.returncode == 0, planned.stderr
-    assert "warning: data: the ladder cannot be trained. tiny.yaml: " in planned.stdout
+    assert (planned.returncode, planned.stderr) == (1, "")
+    assert "the ladder cannot be trained" in planned.stdout
     assert fragment in planned.stdout
     assert_refused_without_a_trace(tmp_path, "ladder", "tiny.yaml", fragments=("error: tiny.yaml", fragment))
 

@@ -54,6 +54,14 @@ def test_the_same_runs_at_half_the_cost_are_twice_as_fast_at_every_budget(cheape
         assert each["wall_clock"] is None
 
 
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_table_against_a_copy_of_itself_is_called_identical(tmp_path, others):
+    """In another order too, in a comparison of two and in a chain."""
+    copies = [write(tmp_path / f"copy{n}.csv", delphi_rows()[::-1]) for n in range(others)]
+    document = json.loads(marin_scale(DELPHI, *copies, "--json").stdout)
+    assert sum("identical" in each for each in document["warnings"]) == others * (others + 1) / 2
+
+
 @pytest.mark.parametrize("column", ["evaluation", "flops_convention"])
 def test_two_files_that_were_not_measured_alike_are_refused(tmp_path, column):
     """Their losses, or their FLOPs, are of two kinds, and the ratio would say which kind is smaller."""

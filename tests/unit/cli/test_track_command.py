@@ -66,6 +66,24 @@ def test_a_curve_from_elsewhere_is_tracked_against_the_preregistration_that_is_n
     assert_refused(refused, "curve.csv is a table of losses", "--against FOLDER")
 
 
+def test_a_curve_from_elsewhere_has_the_stability_that_its_table_holds(folder: Path, name: str) -> None:
+    """Gradient norms and the entropy of routers, of the steps that are used; a table without them has none."""
+    rows = json.loads((target_of(folder) / "history.json").read_bytes())["rows"][:400]
+    plain = [f"{row['step']},{row['train_loss_nats_per_token']}" for row in rows]
+    full = [f"{line},{'inf' if n == 7 else 0.5},{'' if n % 100 else 0.6}" for n, line in enumerate(plain)]
+    (folder / "full.csv").write_text("\n".join(["step,loss,grad/norm/total,moe/router_entropy", *full]))
+    (folder / "plain.csv").write_text("\n".join(["step,loss", *plain]))
+    command = ("track", "full.csv", "--against", name)
+    found = json.loads(marin_scale(*command, "--json", cwd=folder).stdout)["stability"]
+    assert (found["gradient_norm"], found["gradient_norm_step"], found["router_entropy_nats"]) == (0.5, 399, [0.6])
+    assert any("step 7" in each for each in found["findings"])
+    assert "stability" in marin_scale(*command, cwd=folder).stdout.splitlines()
+    first = json.loads(marin_scale(*command, "--steps", "5", "--json", cwd=folder).stdout)["stability"]
+    assert first["findings"] == []
+    without = json.loads(marin_scale("track", "plain.csv", "--against", name, "--json", cwd=folder).stdout)
+    assert without["stability"] is None
+
+
 def test_a_target_is_tracked_against_the_law_of_its_ladder(folder: Path) -> None:
     """It is no row of that table; a curve from elsewhere needs a run that says how long it is."""
     shown = marin_scale(

@@ -112,11 +112,11 @@ def test_answers_of_a_labeler_that_dies_are_kept(planted, tmp_path):
     [
         ("    print('hello')\n", "hello"),
         ("    print(json.dumps({'id': row['id'], 'score': 'high'}))\n", "high"),
-        ("    print(json.dumps({'id': row['id'], 'score': float('nan')}))\n", "nan"),
+        ("    print(json.dumps({'id': row['id'], 'score': float('nan')}))\n", "NaN"),
         ("    print(json.dumps({'id': 'stranger', 'score': 1}))\n", "stranger"),
-        ("    print(json.dumps({'id': row['id'], 'score': 1}))\n" * 2, "twice"),
-        ("    print(json.dumps([row['id'], 1]))\n", "not a JSON object"),
-        ("    sys.stdout.buffer.write(bytes([255, 10]))\n", "not a JSON object"),
+        ("    print(json.dumps({'id': row['id'], 'score': 1}))\n" * 2, "60 lines"),
+        ("    print(json.dumps([row['id'], 1]))\n", "JSON object"),
+        ("    sys.stdout.buffer.write(bytes([255, 10]))\n", "JSON object"),
         ("    pass\n", "0 of 60"),
     ],
 )
@@ -126,6 +126,7 @@ def test_wrong_answers_are_refused_and_nothing_is_written(planted, tmp_path, cod
         filtered(planted, tmp_path / "out", code=code)
     assert fact in str(error.value)
     assert "of 60 documents" in str(error.value)
+    assert len(error.value.lines) <= 2
     assert not (tmp_path / "out").exists()
 
 

@@ -51,6 +51,13 @@ def as_table(frame: pd.DataFrame) -> RunTable:
     return RunTable(frame=frame, source="made", metric="bits_per_byte")
 
 
+def test_a_table_against_itself_is_called_identical():
+    """One changed loss is enough for two tables."""
+    base = runs(noise=0.01)
+    changed = base.assign(loss=[base["loss"][0] * 1.001, *base["loss"][1:]])
+    assert [sum("identical" in each for each in ms.compare_data(base, other).warnings) for other in (base, changed)] == [1, 0]
+
+
 def test_the_difference_is_the_mean_over_rungs_and_its_interval_that_of_seeds():
     """By hand: log differences of seeds -0.01, -0.02 and -0.03 at every rung; t of two degrees of freedom is 2.920."""
     base = runs()

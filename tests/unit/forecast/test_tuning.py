@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -278,6 +279,11 @@ def test_runs_can_be_dropped_and_incomplete_ones_skipped():
     assert [each.run for each in found.excluded] == ["r0", "r7"]
 
 
+def test_an_empty_column_of_the_only_size_is_refused():
+    with pytest.raises(RunTableError, match="width"):
+        read_swept_runs(sweep().assign(width=None))
+
+
 def test_columns_that_follow_from_the_sweep_are_no_kinds():
     """Steps and warm-up follow from tokens and batch size; a version only numbers the runs."""
     frame = sweep(batches=(32, 64, 128), noise=3e-4)
@@ -360,6 +366,31 @@ def test_a_written_recipe_follows_the_law(tmp_path, monkeypatch, base):
     assert rate == pytest.approx(min(wanted, recipe.max_learning_rate), rel=0.01)
     with pytest.raises(StorageError):
         found.write_recipe("tuned.yaml", base=base)
+
+
+def test_a_written_recipe_has_the_status_and_warnings_of_its_law_and_target(tmp_path, monkeypatch):
+    """Also those of a target far beyond the swept sizes; they are comments, so that the recipe is the same."""
+    monkeypatch.chdir(tmp_path)
+    found = tune(sweep(batches=(32, 64, 128)))
+    far = found.predict(width=40_000, tokens=1e10)
+    found.write_recipe("near.yaml", base="delphi")
+    found.write_recipe("far.yaml", base="delphi", targets=[far])
+    written = Path("far.yaml").read_text()
+    assert found.document([far])["status"] in written
+    assert all(each.line in written for each in far.findings)
+    near = [line for line in Path("near.yaml").read_text().splitlines() if not line.startswith("#")]
+    assert near[1:] == [line for line in written.splitlines() if not line.startswith("#")][1:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "metric"),
+    [({"metric": "nats_per_token"}, "nats_per_token"), ({}, "loss"), ({"loss": "c4_en_bpb"}, "c4_en_bpb")],
+)
+def test_the_document_names_the_metric_of_the_table(changes, metric):
+    """By its column `metric`, or the name of its loss column."""
+    column = changes.get("loss", "loss")
+    frame = sweep().rename(columns={"loss": column}).assign(**{key: each for key, each in changes.items() if key == "metric"})
+    assert tune(frame, columns={"loss": column}).document()["metric"] == metric
 
 
 def test_a_sweep_in_one_batch_size_takes_the_recipe_s_rule_for_others(tmp_path, monkeypatch):

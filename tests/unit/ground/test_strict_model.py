@@ -6,8 +6,28 @@ import pytest
 from pydantic import Discriminator
 
 from marin_scaling.errors import DocumentError
+from marin_scaling.experiment.experiment import Experiment
+from marin_scaling.ladder.config import LadderFile
+from marin_scaling.preregistration.format import Predicate
+from marin_scaling.preregistration.outside import TargetFile
 from marin_scaling.printable import FAULTS_NAMED
-from marin_scaling.strict_model import SHA256, Camel, Count, FileName, Moment, One, OneOf, Open, Part, Text, check_document
+from marin_scaling.publish.chain_page import ChainFile, ComparisonFile
+from marin_scaling.recipe.find import RecipeFile
+from marin_scaling.speedrun.submission import Submission
+from marin_scaling.strict_model import (
+    IN_ERRORS,
+    SHA256,
+    Camel,
+    Count,
+    FileName,
+    Moment,
+    One,
+    OneOf,
+    Open,
+    Part,
+    Text,
+    check_document,
+)
 
 
 class Row(Part):
@@ -68,6 +88,23 @@ SOUND: dict[str, Any] = {
     "madeAt": "2026-11-20T08:30:00Z",
     "digest": "0" * 64,
 }
+
+
+def _patterns(schema: Any) -> set[str]:
+    if isinstance(schema, dict):
+        own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set[str]()
+        return own.union(*map(_patterns, schema.values()))
+    return set[str]().union(*map(_patterns, schema)) if isinstance(schema, list) else set()
+
+
+@pytest.mark.parametrize(
+    "model", [LadderFile, RecipeFile, ChainFile, ComparisonFile, TargetFile, Predicate, Submission, Experiment]
+)
+def test_every_pattern_of_a_file_is_explained_in_words(model: type[Part]) -> None:
+    """So that no error prints a regular expression."""
+    found = _patterns(model.model_json_schema())
+    assert found
+    assert found <= IN_ERRORS.keys()
 
 
 def test_a_sound_document_passes() -> None:

@@ -12,7 +12,14 @@ from marin_scaling.cli.app import app
 from marin_scaling.errors import Finding, LadderFileError, Severity
 from marin_scaling.ladder.config import Compute, Hardware, LadderFile, Mesh
 from marin_scaling.ladder.fit_check import USABLE_MEMORY, check_fit, roofline, training_memory_bytes
-from marin_scaling.ladder.plan import expected_target, ladder_document, plan_findings, plan_ladder, require_fitting
+from marin_scaling.ladder.plan import (
+    expected_target,
+    forbids_training,
+    ladder_document,
+    plan_findings,
+    plan_ladder,
+    require_fitting,
+)
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import find_recipe, usual_plan
 
@@ -35,6 +42,17 @@ def test_a_step_beyond_the_memory_of_a_chip_is_an_error_with_both_numbers() -> N
     found = memory(ladder(SLICE))[0]
     assert found.severity is Severity.ERROR
     assert "95 GB" in found.message
+
+
+def test_a_step_that_does_not_fit_by_estimate_fails_a_dry_run() -> None:
+    """Of rungs; the target can be trained on other devices."""
+    found = [
+        each for each in plan_findings(plan_ladder(ladder(SLICE, attention="flash", recompute=True))) if each.code == "memory"
+    ]
+    assert {(each.severity, each.where == "target", forbids_training(each)) for each in found} == {
+        (Severity.WARNING, False, True),
+        (Severity.WARNING, True, False),
+    }
 
 
 def test_the_two_dies_of_a_chip_are_two_devices() -> None:

@@ -118,6 +118,16 @@ def test_the_target_takes_the_width_nearest_to_the_optimum(tmp_path: Path) -> No
     assert plan.budget_flops == 1e12
 
 
+def test_a_target_without_enough_text_takes_the_nearest_size_that_has(tmp_path: Path) -> None:
+    """If one lies in the interval of the optimum."""
+    file = read_ladder_file(write(tmp_path, GOOD))
+    nearest, wider = (plan_target(file, compute_optimal_params=size) for size in (50_000, 80_000))
+    assert wider.shape.hidden_dim > nearest.shape.hidden_dim
+    for interval, found in (((40_000.0, 100_000.0), wider), ((40_000.0, 60_000.0), nearest), (None, nearest)):
+        plan = plan_target(file, compute_optimal_params=50_000, params_interval=interval, tokens_at_most=wider.trained_tokens)
+        assert plan.shape == found.shape
+
+
 DELPHI = """\
 name: tiny
 recipe: delphi

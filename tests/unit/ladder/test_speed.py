@@ -128,7 +128,7 @@ def test_a_ladder_under_way_has_the_time_left_and_its_end() -> None:
     assert document["left"]["seconds"] == pytest.approx(left)
     ends = datetime.fromisoformat(document["left"]["ends_at"])
     assert ends - before == pytest.approx(timedelta(seconds=left), abs=timedelta(minutes=2))
-    assert "left for 4 rungs" in " ".join(ladder_table(ladder).split())
+    assert "left for 4 runs" in " ".join(ladder_table(ladder).split())
 
 
 def test_steps_that_begun_rungs_trained_are_not_left() -> None:

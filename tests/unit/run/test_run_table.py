@@ -119,6 +119,21 @@ def test_a_throughput_is_a_number_above_zero_or_nothing(tmp_path, cell, said):
     assert "empty" in refusal.value.fix
 
 
+def test_an_empty_column_is_one_line_of_an_error(tmp_path):
+    """With the number of its rows, and no run to leave out; other bad cells are named with their runs."""
+    rows = [f"{10**n * 1e18:g},1e8,1e9," for n in range(20)]
+    with pytest.raises(RunTableError) as refusal:
+        read_run_table(write(tmp_path / "runs.csv", HEAD, *rows))
+    (line,) = refusal.value.lines
+    assert "'loss'" in line
+    assert "20 rows" in line
+    assert "--drop" not in refusal.value.fix
+    with pytest.raises(RunTableError) as refusal:
+        read_run_table(write(tmp_path / "runs.csv", HEAD, *rows[:-1], "1e18,none,1e9,"))
+    assert len(refusal.value.lines) == 2
+    assert "--drop" in refusal.value.fix
+
+
 def test_two_candidates_are_settled_by_the_user(tmp_path):
     """The error says how, and what it says works."""
     path = write(tmp_path / "runs.csv", "flops,params,tokens,eval/loss,val_loss", *(f"{row},9" for row in ROWS))
