@@ -123,7 +123,7 @@ def _runs_panel(result: FitResult, drawn: pd.DataFrame) -> Any:
         .mark_circle(size=36, opacity=0.9)
         .encode(
             x=_tokens_axis(result),
-            y=_loss_axis(_metric_title(result)),
+            y=loss_axis(_metric_title(result)),
             color=colour,
             tooltip=["run", "budget", alt.Tooltip("params", format=".3s"), alt.Tooltip("tokens", format=".3s"), "loss"],
         )
@@ -135,7 +135,7 @@ def _runs_panel(result: FitResult, drawn: pd.DataFrame) -> Any:
             0,
             alt.Chart(curves)
             .mark_line(strokeWidth=1.5)
-            .encode(x=_tokens_axis(result), y=_loss_axis(_metric_title(result)), color=colour),
+            .encode(x=_tokens_axis(result), y=loss_axis(_metric_title(result)), color=colour),
         )
         layers.append(_optima_layer(result, x="tokens", axis=_tokens_axis(result)))
     title = "Runs, a bowl for each budget" if result.bowls else "Runs"
@@ -158,8 +158,8 @@ def law_panel(
     curve = _law_curve(result, forecasts, outcomes)
     flops = curve["flops"].to_numpy()
     factor = (flops.max() / flops.min()) ** room if forecasts or outcomes else 1.0
-    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=factor)
-    loss = _loss_axis(_metric_title(result))
+    axis = log_axis("flops", "training compute (FLOPs)", values=flops, room=factor)
+    loss = loss_axis(_metric_title(result))
     named = {each.flops for each in labelled or ()}
     if labelled is None:
         span = float(curve["high"].max() - curve["low"].min())
@@ -168,7 +168,7 @@ def law_panel(
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
     runs = alt.Chart(drawn[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
     layers = [
-        band.encode(x=axis, y=_loss_axis(_metric_title(result), column="low"), y2="high:Q"),
+        band.encode(x=axis, y=loss_axis(_metric_title(result), column="low"), y2="high:Q"),
         line.encode(x=axis, y=loss),
         runs.encode(x=axis, y=loss),
         _optima_layer(result, x="flops", axis=axis),
@@ -226,11 +226,11 @@ def _forecast_layers(
     rows["what"] = [f"forecast {each.median:.4f}" for each in forecasts]
     measured = {each.flops: each.loss for each in outcomes}
     rows["lower"] = [each.median <= measured.get(each.flops, math.inf) for each in forecasts]
-    base, loss = alt.Chart(rows), _loss_axis(title)
+    base, loss = alt.Chart(rows), loss_axis(title)
     bars = (("low", "high", 2.5), ("quarter", "three_quarters", 6.0))
     return [
         *(
-            base.mark_rule(color=LAW_COLOUR, strokeWidth=width).encode(x=axis, y=_loss_axis(title, column=low), y2=f"{high}:Q")
+            base.mark_rule(color=LAW_COLOUR, strokeWidth=width).encode(x=axis, y=loss_axis(title, column=low), y2=f"{high}:Q")
             for low, high, width in bars
         ),
         base.mark_point(
@@ -249,7 +249,7 @@ def _outcome_layers(
     rows["text"] = [f"observed {each.loss:.4f}" for each in outcomes]
     medians = {each.flops: each.median for each in forecasts}
     rows["lower"] = [each.loss < medians.get(each.flops, -math.inf) for each in outcomes]
-    base, loss = alt.Chart(rows), _loss_axis(title)
+    base, loss = alt.Chart(rows), loss_axis(title)
     crosses = base.mark_point(shape=CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
     return [
         crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
@@ -272,7 +272,7 @@ def _optima_layer(result: FitResult, *, x: str, axis: Any) -> Any:
     rows = pd.DataFrame([{"flops": each.flops, "tokens": each.tokens, "loss": each.loss} for each in result.points])
     points = alt.Chart(rows).mark_point(shape="circle", size=60, color=POINT_COLOUR, strokeWidth=1.6, fill="white", opacity=1)
     return points.encode(
-        x=axis, y=_loss_axis(_metric_title(result)), tooltip=[alt.Tooltip(x, format=".3s"), alt.Tooltip("loss", format=".5g")]
+        x=axis, y=loss_axis(_metric_title(result)), tooltip=[alt.Tooltip(x, format=".3s"), alt.Tooltip("loss", format=".5g")]
     )
 
 
@@ -305,10 +305,11 @@ def _budget_colour(frame: pd.DataFrame) -> Any:
 
 
 def _tokens_axis(result: FitResult) -> Any:
-    return _log_axis("tokens", "trained tokens", values=result.frame["tokens"].to_numpy())
+    return log_axis("tokens", "trained tokens", values=result.frame["tokens"].to_numpy())
 
 
-def _log_axis(column: str, title: str, *, values: Array, room: float = 1.0) -> Any:
+def log_axis(column: str, title: str, *, values: Array, room: float = 1.0) -> Any:
+    """Return a logarithmic horizontal axis with round ticks, from the smallest value to `room` times the largest."""
     low, high = float(values.min()), float(values.max())
     ticks = round_ticks(low, high)
     axis = alt.Axis(values=ticks, labelExpr="replace(format(datum.value, '.0e'), '+', '')")
@@ -341,7 +342,8 @@ def axis_title(metric: str, *, unit: str) -> str:
     return f"{name} ({unit})" if unit and unit != name.replace(" per ", "/") else name
 
 
-def _loss_axis(title: str, *, column: str = "loss") -> Any:
+def loss_axis(title: str, *, column: str = "loss") -> Any:
+    """Return a vertical axis of losses, which need not begin at zero."""
     return alt.Y(f"{column}:Q", title=title, scale=alt.Scale(zero=False))
 
 
@@ -373,11 +375,11 @@ def _without_law(
 ) -> alt.LayerChart:
     rows = pd.DataFrame([{"flops": run["flops"], "loss": run["loss"]} for run in runs])
     flops = np.array([rows["flops"].min() / 1.4, *rows["flops"], forecast.flops])
-    axis = _log_axis("flops", "training compute (FLOPs)", values=flops, room=(flops.max() / flops.min()) ** room)
+    axis = log_axis("flops", "training compute (FLOPs)", values=flops, room=(flops.max() / flops.min()) ** room)
     best = alt.Chart(rows.loc[_best_rows(rows)]).mark_point(size=60, color=POINT_COLOUR, strokeWidth=1.6, opacity=1)
     return alt.layer(
-        alt.Chart(rows).mark_circle(size=20, color="#999999", opacity=1).encode(x=axis, y=_loss_axis(metric)),
-        best.encode(x=axis, y=_loss_axis(metric)),
+        alt.Chart(rows).mark_circle(size=20, color="#999999", opacity=1).encode(x=axis, y=loss_axis(metric)),
+        best.encode(x=axis, y=loss_axis(metric)),
         *_forecast_layers([forecast], outcomes, axis=axis, title=metric, named=[forecast.flops]),
         *_outcome_layers([forecast], outcomes, axis=axis, title=metric, named=[forecast.flops]),
     )
@@ -404,7 +406,7 @@ def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], *, metric: 
     lines = alt.Chart(rows).mark_line(strokeWidth=1.3, clip=True)
     encoded = lines.encode(
         x=alt.X("step:Q", title="step", scale=alt.Scale(nice=False)),
-        y=_loss_axis(metric),
+        y=loss_axis(metric),
         color=alt.Color("curve:N", title=None, scale=scale),
     )
     return figure(encoded.properties(width=540, height=240), f"{metric} by step, a line for each seed")
@@ -422,16 +424,16 @@ def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], 
     base = alt.Chart(frame)
     bands = (("low", "high", 0.18), ("quarter", "three_quarters", 0.3))
     layers = [
-        base.mark_area(color=LAW_COLOUR, opacity=opacity).encode(x=done, y=_loss_axis(metric, column=low), y2=f"{high}:Q")
+        base.mark_area(color=LAW_COLOUR, opacity=opacity).encode(x=done, y=loss_axis(metric, column=low), y2=f"{high}:Q")
         for low, high, opacity in bands
     ]
     line = base.mark_line(color=LAW_COLOUR, strokeWidth=1.6)
-    layers.append(line.encode(x=done, y=_loss_axis(metric), tooltip=["done", "low", "loss", "high"]))
+    layers.append(line.encode(x=done, y=loss_axis(metric), tooltip=["done", "low", "loss", "high"]))
     if points:
         crosses = alt.Chart(pd.DataFrame(points)).mark_point(
             shape=CROSS, size=50, strokeWidth=2, color=OUTCOME_COLOUR, opacity=1
         )
-        layers.append(crosses.encode(x=done, y=_loss_axis(metric), tooltip=["done", "loss"]))
+        layers.append(crosses.encode(x=done, y=loss_axis(metric), tooltip=["done", "loss"]))
     drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", **(NARROW if is_narrow else WIDE))
     return figure(drawn, f"{metric} by share of the run: the signed 50 and 90 % bands, and the losses of the run where known")
 

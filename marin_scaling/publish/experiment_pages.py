@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import altair as alt
+import pandas as pd
+
 from marin_scaling.canonical_json import leaves
 from marin_scaling.errors import Finding, Severity, UsageError
 from marin_scaling.experiment.checks import (
@@ -50,13 +53,14 @@ from marin_scaling.publish.chain_page import (
     folder_of,
     missing_tables,
 )
-from marin_scaling.publish.charts import steps_chart
-from marin_scaling.publish.figures import asset, picture_files, render, show_pictures
+from marin_scaling.publish.charts import axis_title, log_axis, loss_axis, steps_chart
+from marin_scaling.publish.figures import asset, figure, picture_files, render, show_pictures
 from marin_scaling.publish.submission_page import commands_of
 from marin_scaling.speedrun.submission import Author
-from marin_scaling.units import counted, format_count, format_duration, format_flops
+from marin_scaling.units import counted, format_count, format_duration, format_flops, unit_of
 from marin_scaling.untrusted_files import is_present, require_regular_tree
 
+_RUNS_CAPTION = "Mean losses of the runs by FLOPs, with two standard errors where several seeds were trained"
 FOLDER = "experiments"
 """Folder of these pages, below the generated ones."""
 
@@ -183,7 +187,7 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
     `reported` maps names to all experiments; `linked` holds the paths of other generated pages.
     """
     one, stem = each.experiment, page_stem(each.experiment)
-    chart = steps_chart(each.steps)
+    chart, runs_drawn = steps_chart(each.steps), runs_chart(figures(each.records.runs))
     text = render(
         "experiment.md.j2",
         title=one.title,
@@ -200,13 +204,43 @@ def experiment_page(each: Reported, reported: Mapping[str, Reported], *, linked:
         metrics=[[metric.name, metric_value(metric)] for metric in one.metrics],
         steps=list(map(_step_row, each.steps)),
         drawing=_drawing(stem) if chart else "",
+        runs_drawing=show_pictures(stem, {"runs": _RUNS_CAPTION}) if runs_drawn else "",
         **_settings_values(each, reported.get(one.baseline or "")),
         commands=commands_of(one.code),
         links=_links(each),
         findings=[[found.severity, found.where, found.message] for found in each.findings],
     )
-    pictures = picture_files({"steps": chart} if chart else {}, page_stem=f"{FOLDER}/{stem}")
+    charts = {"runs": runs_drawn, "steps": chart}
+    pictures = picture_files({name: each for name, each in charts.items() if each}, page_stem=f"{FOLDER}/{stem}")
     return {f"{FOLDER}/{stem}.md": text.encode(), f"{FOLDER}/{each.document_name}": _document(one), **pictures}
+
+
+def runs_chart(found: Sequence[Figure]) -> Any | None:
+    """Return the mean losses of an experiment's runs by FLOPs, a colour for each ladder, with two standard errors.
+
+    None if fewer than two runs have a loss, or if they have several metrics.
+    """
+    drawn = [each for each in found if each.mean_loss is not None]
+    if len(drawn) < 2 or len({each.metric for each in drawn}) > 1:
+        return None
+    rows = pd.DataFrame(
+        {
+            "ladder": [each.ladder for each in drawn],
+            "flops": [each.budget_flops for each in drawn],
+            "loss": [each.mean_loss for each in drawn],
+            "within": [2 * (each.standard_error or 0.0) for each in drawn],
+            "parameters": [format_count(each.params) for each in drawn],
+        }
+    )
+    rows["low"], rows["high"] = rows["loss"] - rows["within"], rows["loss"] + rows["within"]
+    base = alt.Chart(rows).encode(
+        x=log_axis("flops", "training FLOPs", values=rows["flops"].to_numpy()),
+        color=alt.Color("ladder:N", title=None, legend=alt.Legend(orient="top")),
+    )
+    metric = axis_title(drawn[0].metric, unit=unit_of(drawn[0].metric))
+    points = base.mark_circle(size=45).encode(y=loss_axis(metric), tooltip=["ladder", "flops", "parameters", "loss"])
+    bars = base.mark_rule().encode(y=loss_axis(metric, column="low"), y2="high:Q")
+    return figure(alt.layer(bars, points).properties(width=540, height=260), f"{metric} of the runs by FLOPs")
 
 
 def _document(one: Experiment) -> bytes:
@@ -227,24 +261,24 @@ def _author(author: Author) -> Markdown:
 def _run_values(each: Reported, linked: Collection[str]) -> dict[str, Any]:
     """Return the template's values for the experiment's own runs."""
     found = figures(each.records.runs)
-    rows, metrics = list(map(_figure_row, found)), sorted({figure.metric.replace("_", " ") for figure in found})
+    rows, metrics = list(map(_figure_row, found)), sorted({one.metric.replace("_", " ") for one in found})
     header = ["runs of", "FLOPs", "parameters", "tokens", "seeds", f"loss ({' or '.join(metrics)})", "standard error"]
-    if all(figure.standard_error is None for figure in found):
+    if all(one.standard_error is None for one in found):
         header, rows = header[:-1], [row[:-1] for row in rows]
     ladders = [_if_there(name, f"ladders/{page_name(name)}.md", linked) for name in each.experiment.ladders]
     return {"runs": rows, "runs_header": header, "ladders": ladders}
 
 
-def _figure_row(figure: Figure) -> list[str]:
-    diverged = f", {figure.diverged} diverged" if figure.diverged else ""
+def _figure_row(one: Figure) -> list[str]:
+    diverged = f", {one.diverged} diverged" if one.diverged else ""
     return [
-        figure.ladder if figure.role == "rung" else f"{figure.ladder}, {figure.role}",
-        format_flops(figure.budget_flops),
-        format_count(figure.params),
-        format_count(figure.trained_tokens),
-        f"{figure.seeds}{diverged}",
-        "" if figure.mean_loss is None else f"{figure.mean_loss:.4f}",
-        "" if figure.standard_error is None else f"{figure.standard_error:.4f}",
+        one.ladder if one.role == "rung" else f"{one.ladder}, {one.role}",
+        format_flops(one.budget_flops),
+        format_count(one.params),
+        format_count(one.trained_tokens),
+        f"{one.seeds}{diverged}",
+        "" if one.mean_loss is None else f"{one.mean_loss:.4f}",
+        "" if one.standard_error is None else f"{one.standard_error:.4f}",
     ]
 
 
@@ -444,6 +478,6 @@ def _row(each: Reported) -> list[str]:
 
 def _runs_said(each: Reported) -> list[str]:
     runs = each.records.runs
-    losses = [(figure.mean_loss, figure.metric) for figure in figures(runs) if figure.mean_loss is not None]
+    losses = [(one.mean_loss, one.metric) for one in figures(runs) if one.mean_loss is not None]
     lowest = f": lowest {min(losses)[0]:.4f} {min(losses)[1].replace('_', ' ')}" if losses else ""
     return [f"{counted(len(runs), 'run')} of {joined(each.experiment.ladders)}{lowest}"] if runs else []

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from own_registrations import registered
 
+from marin_scaling.experiment.checks import figures
 from marin_scaling.experiment.experiment import Experiment, Outcome, Step, write_experiments
 from marin_scaling.publish.charts import steps_chart
-from marin_scaling.publish.experiment_pages import experiment_pages
+from marin_scaling.publish.experiment_pages import experiment_pages, runs_chart
+from marin_scaling.run.store import read_run
 
 ROOT = Path(__file__).parents[3]
 
@@ -247,3 +250,23 @@ def test_a_step_stands_to_the_right_of_what_it_took() -> None:
     places = {row["name"]: row["x"] for row in rows}
     assert places["first"] < places["middle"] < places["last"]
     assert steps_chart([Step(name=f"s{number}") for number in range(61)]) is None
+
+
+def test_a_page_draws_the_mean_losses_of_its_runs(own: dict[str, str]) -> None:
+    """A point for each row of the table, with two standard errors where there are several seeds."""
+    assert "bytes-moe.figures/runs.svg" in own["bytes-moe.md"]
+    records = [read_run(path.parent) for path in (ROOT / "runs" / "bytes-moe").glob("*/record.json")]
+    found = figures(records)
+    chart = runs_chart(found)
+    assert chart is not None
+    (rows,) = chart.to_dict()["datasets"].values()
+    assert [row["loss"] for row in rows] == [each.mean_loss for each in found]
+    for row, each in zip(rows, found, strict=True):
+        assert row["high"] - row["loss"] == pytest.approx(2 * (each.standard_error or 0.0))
+
+
+def test_runs_of_several_metrics_or_a_single_one_are_not_drawn() -> None:
+    (one,) = figures([read_run(next((ROOT / "runs" / "bytes-moe").iterdir()))])
+    assert runs_chart([one]) is None
+    assert runs_chart([one, replace(one, metric="nats")]) is None
+    assert runs_chart([one, replace(one, ladder="other")]) is not None
