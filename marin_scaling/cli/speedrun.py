@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.printable import joined, quoted
+from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:
@@ -156,12 +156,15 @@ def submit(
     from marin_scaling.errors import UsageError
     from marin_scaling.preregistration.tracked_run import named_spec
     from marin_scaling.run.store import RUNS_DIR, read_run, run_folder
+    from marin_scaling.run.trackers import ONLINE
     from marin_scaling.speedrun.from_logs import is_log, submission_from_logs
     from marin_scaling.speedrun.from_runs import submission_from_runs
     from marin_scaling.speedrun.submission import Author
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.strict_model import fault_text
 
+    if absent := [run for run in runs if "/" in run and not run.startswith(ONLINE) and not Path(run).exists()]:
+        raise UsageError(f"{absent[0]} does not exist.", fix="Name a run's folder or digest, or the log of a run.")
     rules, sources = read_tracks(tracks_folder(to)).get(track), list[Path]()
     stated: dict[str, Any] = {"name": name, "track": track, "description": description, "trials": trials}
     if not all(map(is_log, runs)) and (data is not None or config is not None):
@@ -206,7 +209,7 @@ def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
     if shown:
         typer.echo(f"{validated.submission.name}  {validated.severity}")
     for finding in shown:
-        typer.echo(f"  {finding.severity:<8} {finding.where}: {finding.message}")
+        typer.echo(wrapped(f"{finding.severity:<8} {finding.where}: {finding.message}", "  ", hang=9))
 
 
 def _document(validated: Validated) -> dict[str, Any]:
@@ -283,13 +286,15 @@ def run(
 
     Example: marin-scale speedrun run speedruns/entries/dense-20.yaml
     """
-    from marin_scaling.run.store import RUNS_DIR
+    from marin_scaling.run.store import RUNS_DIR, records_by_log
     from marin_scaling.speedrun.entry import entry_files, read_entry
     from marin_scaling.speedrun.train_entry import train_entry
 
     made, entry = train_entry(entry_path, on=where, to=to), read_entry(entry_path)
+    recorded = records_by_log(RUNS_DIR)
+    folders = sorted({each.folder for seed in made.seeds for each in recorded.get(seed.log_sha256 or "", ())})
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
-    _write_judged(made, to=to, sources=[RUNS_DIR / entry.runs_folder, entry_path, *entry_files(entry, entry_path, root=Path())])
+    _write_judged(made, to=to, sources=[*folders, entry_path, *entry_files(entry, entry_path, root=Path())])
 
 
 @speedrun_app.command("confirm")
@@ -314,7 +319,7 @@ def confirm(
     """
     from marin_scaling.speedrun.submission import read_submission
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
-    from marin_scaling.speedrun.train_entry import CodeNotRun, confirm_entry
+    from marin_scaling.speedrun.train_entry import CodeNotRun, RulesBroken, confirm_entry
 
     if place.is_dir() and not (place / "submission.json").is_file():
         claimed = _to_retrain(place, base=base, tracks=read_tracks(tracks_folder(place)), retrain_all=retrain_all)
@@ -324,7 +329,7 @@ def confirm(
     for each in claimed:
         try:
             outcome = confirm_entry(each, tracks=read_tracks(tracks_folder(place)), on=where, run_code=runs_code)
-        except CodeNotRun as error:
+        except (CodeNotRun, RulesBroken) as error:
             typer.echo(f"{each.name}  NOT confirmed: {error}")
             confirmed = False
             continue

@@ -19,7 +19,6 @@ from urllib.parse import quote
 import altair as alt
 
 from marin_scaling.errors import MarinScalingError, Severity
-from marin_scaling.forecast.speedup_conventions import Speedup
 from marin_scaling.markdown import Markdown, escape, link, malformed_section, page_name, web_link, without_root
 from marin_scaling.printable import FORECASTS_DRAWN, LISTED, joined
 from marin_scaling.publish.figures import (
@@ -414,15 +413,15 @@ _HEADER = ["entry", "by", "bits per byte", "parameters", "tokens", "model FLOPs"
 
 def _section(board: Board, track: Track | None, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the template's values for one board, and the files of its figures."""
-    budget = None if track is None else track.projected_to_flops
-    found = projections([row.submission for row in board.rows], flops=budget) if budget and board.rows else []
+    budget, submissions = None if track is None else track.projected_to_flops, [row.submission for row in board.rows]
+    found = projections(submissions, flops=budget) if budget and board.rows else []
     place = f"{_FOLDER}/index.{board.track.replace('/', '~')}"
     links = {row.submission.name: link(row.submission.name, names[row.submission.name]) for row in board.rows}
     return {
         **_shown(board, place, page="index", links=links, found=found, flops=budget),
         "heading": Markdown("###"),
         "track": track,
-        "gates": [] if track is None or not track.gates else gate_rows([row.submission for row in board.rows], track),
+        "gates": [each.row for each in gate_results(submissions, track)] if track and track.gates else [],
         "rules": [] if track is None else list(map(short_digests, track.rules())),
         "counted": f"accepted, {len(board.refused)} refused",
         "noise": "No submission has two seeds, so run-to-run noise is not known."
@@ -442,6 +441,7 @@ def _public_section(public: PublicBoard) -> dict[str, Any]:
     return {
         **_shown(public.board, place, page=page_name(public.name), links=links, found=public.groups, flops=_PROJECTED_TO_FLOPS),
         "heading": Markdown("##"),
+        "gates": [],
         "counted": "entries",
         "noise": "No entry has two seeds, so run-to-run noise is not known.",
         "counting": [f"Entries with the log of another entry, which are the same run listed twice: {public.repeated}."],
@@ -521,22 +521,6 @@ def _record_row(record: Record, links: Mapping[str, Markdown]) -> list[str]:
         format_flops(each.comparable_flops),
         f"{record.hypervolume:.4f}",
     ]
-
-
-def gate_rows(submissions: Sequence[Submission], track: Track) -> list[list[str]]:
-    """Return the table rows of all groups at all gates: group, gate, result, speedups with intervals, what is missing."""
-    return [
-        [each.group, str(each.gate), each.result, "; ".join(map(_speed, each.speedups)), each.why_not]
-        for each in gate_results(submissions, track)
-    ]
-
-
-def _speed(speedup: Speedup | None) -> str:
-    if speedup is None:
-        return "none"
-    low, high = speedup.interval
-    value = "above all bounds" if speedup.value is None else f"{speedup.value:.3g}"
-    return f"{value} [{low:.3g}, {'' if high is None else f'{high:.3g}'}]"
 
 
 def scaling_row(each: Projection) -> list[str]:

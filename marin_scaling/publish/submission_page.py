@@ -164,7 +164,7 @@ def commands_of(code: Code | None) -> str:
 def rerun_commands(each: Submission) -> str:
     """Return the commands that rerun a submission: the comparison with its entry here, else those of its code."""
     if entry_of(each) is not None:
-        runs_code = " --run-code" if each.model.flops_per_token and each.code and each.code.tree_sha256 else ""
+        runs_code = " --run-code" if each.has_code else ""
         return f"marin-scale speedrun confirm {SPEEDRUNS_DIR}/{each.name}/{SUBMISSION_NAME}{runs_code}"
     return commands_of(each.code)
 

@@ -66,7 +66,7 @@ def _model_flops(submission: Submission) -> Iterator[Finding]:
     own_count = submission.model.shape is None
     if own_count:
         own = (submission.model.flops_per_token or 0.0) * (submission.data.trained_tokens or 0)
-        yield from count_findings(own=own, xla=compute.xla_gradient_flops or 0.0)
+        yield from count_findings(own=own, xla=compute.xla_gradient_flops or 0.0, has_code=submission.has_code)
     formula = OWN_COUNT if own_count else LEVANTER_FLOPS
     if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == formula:
         return
@@ -82,9 +82,9 @@ def _model_flops(submission: Submission) -> Iterator[Finding]:
         yield error("model-flops", key, f"{stated_and} {by}")
 
 
-def count_findings(*, own: float, xla: float) -> Iterator[Finding]:
+def count_findings(*, own: float, xla: float, has_code: bool) -> Iterator[Finding]:
     """Yield a warning if XLA counts clearly more FLOPs in the gradients than the model's class does."""
-    if compared_flops(own, xla) > own:
+    if compared_flops(own, xla, has_code=has_code) > own:
         said = (
             f"the model's class counts {format_flops(own)} FLOPs, XLA counts {format_flops(xla)}, {xla / own:.3g} times as many"
         )
@@ -232,6 +232,8 @@ def _mfu(submission: Submission) -> Iterator[Finding]:
 
 
 _CLOCKS_DIFFER = timedelta(days=1)
+_WHOLE_SECONDS = 1.0
+"""Largest difference of two times that are stated in whole seconds from their true difference."""
 
 
 def conduct_findings(submission: Submission, *, at: datetime) -> Iterator[Finding]:
@@ -289,7 +291,7 @@ def _times(submission: Submission, *, at: datetime) -> Iterator[Finding]:
             yield error(
                 "times", "seeds.finished_at", f"the end, {finished.isoformat()}, precedes the start, {started.isoformat()}"
             )
-        elif seed.training_seconds is not None and seed.training_seconds > elapsed:
+        elif seed.training_seconds is not None and seed.training_seconds > elapsed + _WHOLE_SECONDS:
             said = f"{seed.training_seconds:.6g} s of steps are stated, but start and end are {elapsed:.6g} s apart"
             yield error("times", "seeds.training_seconds", said)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -28,7 +29,7 @@ from marin_scaling.speedrun.checks import count_findings, trial_findings
 from marin_scaling.speedrun.from_runs import held_out_set, submission_from_runs
 from marin_scaling.speedrun.own_classes import OwnClasses, own_plan
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission, compared_flops
-from marin_scaling.speedrun.track import Claim, Track, claim_findings
+from marin_scaling.speedrun.track import TRACKS_DIR, Claim, Track, claim_findings, read_tracks
 from marin_scaling.strict_model import IN_WORDS, NAME_PATTERN, FileName, Part
 from marin_scaling.units import format_count, format_duration, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
@@ -114,7 +115,8 @@ class Entry(Part):
             raise ValueError("a schedule of batch_size needs a model; a recipe has one batch size")
         starts = [stage.start for stage in stages]
         if stages and (starts[0] or sorted(set(starts)) != starts or starts[-1] >= (self.steps or math.inf)):
-            raise ValueError(f"the stages of batch_size start at {joined(map(str, starts))}; from 0 on, rising, before steps")
+            said = f"the stages of batch_size start at steps {joined(map(str, starts))}"
+            raise ValueError(f"{said}; they must start at 0, rise, and end before steps, {self.steps}")
         return self
 
     @property
@@ -189,6 +191,10 @@ def write_starter(folder: Path, *, name: str, track: str, author: str) -> Path:
     for each in (name, track):
         if re.fullmatch(NAME_PATTERN, each) is None:
             raise DocumentError(f"{quoted(each)!r} must be {IN_WORDS[NAME_PATTERN]}.", fix="Change it, as in ada/gated.")
+    tracks = read_tracks(folder / TRACKS_DIR)
+    if tracks and track not in tracks:
+        near = joined(difflib.get_close_matches(track, tracks, n=2, cutoff=0.5), separator=" or ") or joined(tracks)
+        raise DocumentError(f"{folder / TRACKS_DIR / track}.yaml does not exist.", fix=f"Name a track: {near}.")
     if is_present(place):
         raise StorageError(f"{place} exists already.", fix="Choose another name, or remove that folder.")
     text = (_STARTER / "entry.yaml").read_text().format(name=name, track=track, author=json.dumps(author))
@@ -269,7 +275,9 @@ def planned_claim(
 def _compared_flops(plan: RungPlan | OwnPlan) -> float:
     """Return the model FLOPs of a run that the board compares."""
     own = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
-    return compared_flops(own, plan.xla_gradient_flops) if isinstance(plan, OwnPlan) else own
+    if not isinstance(plan, OwnPlan):
+        return own
+    return compared_flops(own, plan.xla_gradient_flops, has_code=plan.code is not None)
 
 
 def submission_of(
@@ -330,7 +338,9 @@ def run_info(
     claim = planned_claim(entry, plan, track=track, machine=machine)
     counted = trial_findings(entry.trials, runs=len(entry.seeds))
     own = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
-    other = list(count_findings(own=own, xla=plan.xla_gradient_flops)) if isinstance(plan, OwnPlan) else []
+    other = list[Finding]()
+    if isinstance(plan, OwnPlan):
+        other += count_findings(own=own, xla=plan.xla_gradient_flops, has_code=plan.code is not None)
     findings = [*name_findings(entry, folder=folder), *counted, *claim_findings(claim, tracks), *other]
     flops = _compared_flops(plan)
     return {
@@ -383,7 +393,8 @@ def run_info_text(info: Mapping[str, Any]) -> str:
     batches = joined(f"{each['value']} from step {each['start']}" for each in info["batch_schedule"]) or info["batch_size"]
     lines = [
         f"{info['name']}, track {info['track']}, {made_by}",
-        *(wrapped(line, hang=_HANG) for line in (f"model      {model}", f"optimizer  {optimizer}")),
+        f"model      {model}",
+        f"optimizer  {optimizer}",
         f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} active",
         f"training   {info['train_steps']} steps of {batches} sequences: {tokens} tokens",
         f"FLOPs      {flops} per run, {total} for all {len(info['seeds'])} seeds",
@@ -395,7 +406,7 @@ def run_info_text(info: Mapping[str, Any]) -> str:
         *(f"rule       {rule}" for rule in info["rules"] or ()),
         *(f"{each['severity']}: {each['where']}: {each['message']}" for each in info["findings"]),
     ]
-    return "\n".join(lines)
+    return "\n".join(wrapped(line, hang=_HANG) for line in lines)
 
 
 _HANG = 11  # the width of a line's first word

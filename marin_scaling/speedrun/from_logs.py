@@ -30,11 +30,14 @@ from marin_scaling.speedrun.submission import (
     Submission,
     Training,
     Tuning,
+    Verification,
 )
 from marin_scaling.speedrun.track import Track, same_held_out
 from marin_scaling.yaml_config import PlainLoader
 
 _SECONDS, _BPB = "throughput/duration", "bpb"
+_NO_TOKENIZER = "passthrough"
+"""Levanter's name of tokens without a tokenizer."""
 _LEAST_SHARE_OF_STEPS = 0.95
 """Share of the steps whose seconds must be logged: the first ones, which compile, are not."""
 _NOT_LOGGED: Mapping[str, str] = {
@@ -120,7 +123,7 @@ def submission_from_logs(
         evaluation=Evaluation(name=key.removeprefix("eval/").removesuffix(f"/{_BPB}")),
         seeds=seeds,
         absent=absent,
-        imported_from=f"log of {first.run.kind}, {Path(first.run.source).name}",
+        verification=Verification(evidence=f"log of {first.run.kind}, {Path(first.run.source).name}"),
     )
 
 
@@ -164,7 +167,14 @@ class _Logged:
 
     def problems(self, rules: Track | None, *, data: str | None) -> list[str]:
         """Return what the log lacks."""
+        steps, last = self.count("trainer/num_train_steps"), self.values.number("global_step")
+        if steps is not None and last is not None and last + 1 < steps:
+            return [f"it ends at step {last + 1:g} of {steps}"]
         found, keys = list[str](), _loss_keys(self.run, rules)
+        if self.tokenizer == _NO_TOKENIZER:
+            found.append(
+                "its tokenizer is passthrough, with which Levanter does not know the bytes, so its bits per byte are wrong"
+            )
         wanted = f" of {rules.evaluation_name}" if rules and rules.evaluation_name else ""
         if len(keys) != 1 or self.values.number(keys[0]) is None:
             found.append(f"it has {joined(keys) if keys else 'no key'} for the bits per byte{wanted}; one number is needed")
@@ -177,9 +187,6 @@ class _Logged:
             found.append("it has no trainer/train_batch_size")
         if self.seq_len is None:
             found.append("it has no train_seq_len and no model/max_seq_len")
-        steps, last = self.count("trainer/num_train_steps"), self.values.number("global_step")
-        if steps is not None and last is not None and last + 1 < steps:
-            found.append(f"it ends at step {last + 1:g} of {steps}")
         if data is None and self.data_name is None:
             found.append("it does not name one training text")
         return found

@@ -13,9 +13,11 @@ from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import Finding, MarinScalingError, error, warning
 from marin_scaling.files import read_bytes
 from marin_scaling.git import GitError, Repository, find_repository, require_repository
+from marin_scaling.printable import quoted
+from marin_scaling.run.spec import BatchStage
 from marin_scaling.run.store import records_by_log
 from marin_scaling.speedrun.checks import Rank, Validated, validate
-from marin_scaling.speedrun.entry import entry_files, entry_of, read_entry
+from marin_scaling.speedrun.entry import Entry, entry_files, entry_of, read_entry
 from marin_scaling.speedrun.submission import SUBMISSION_NAME, Submission, Submitted, read_submissions
 from marin_scaling.speedrun.track import SPEEDRUNS_DIR, Track, read_tracks, tracks_folder
 from marin_scaling.untrusted_files import is_present
@@ -86,20 +88,35 @@ def entry_findings(submission: Submission, *, root: Path) -> Iterator[Finding]:
         beside = entry_files(entry, root / path, root=root)
         missing = [str(each) for each in beside if not is_present(each)]
         said = f"its file {', '.join(missing)} does not exist" if missing else ""
-        if entry.code is not None and not missing:
-            yield from _code_findings(submission, beside[0])
+        if not missing:
+            yield from _changed_findings(submission, entry, beside)
     except MarinScalingError as fault:
         said = fault.lines[0].rstrip(".")
     if said:
         yield warning("entry", "code.path", f"the entry {path} cannot be retrained: {said}")
 
 
-def _code_findings(submission: Submission, path: Path) -> Iterator[Finding]:
-    """Yield an error if the Python file of an entry is not the one that its runs ran; the file is only read."""
-    stated, found = submission.code and submission.code.tree_sha256, sha256_hex(read_bytes(path))
-    if stated != found:
-        said = f"the runs ran code with the digest {(stated or 'none')[:16]}, and {path} has {found[:16]}"
-        yield error("entry", "code.tree_sha256", said)
+def _changed_findings(submission: Submission, entry: Entry, files: Sequence[Path]) -> Iterator[Finding]:
+    """Yield an error for each setting in which an entry is not the one that was trained; its Python file is only read."""
+    training, model = submission.training, submission.model.config
+    pairs: dict[str, tuple[object, object]] = {
+        "seeds.seed": (sorted(each.seed for each in submission.seeds if each.seed is not None), sorted(entry.seeds))
+    }
+    if (own := entry.own_classes) is not None and training is not None:
+        for key, config, section in (("model", model, own.model), ("training", training.config, own.optimizer)):
+            settings = config.get("settings")
+            stated = {"type": config.get("type"), **(settings if isinstance(settings, dict) else {})}
+            pairs |= {f"{key}.config.{name}": (stated.get(name), section.get(name)) for name in {*stated, *section}}
+        stages = training.batch_schedule or (BatchStage(start=0, value=training.batch_size),)
+        pairs["training.steps"] = (training.steps, own.steps)
+        before, now = ([each.model_dump() for each in one] for one in (stages, own.batch_stages))
+        pairs["training.batch_size"] = (before, now)
+    if entry.code is not None:
+        stated_digest, found = submission.code and submission.code.tree_sha256, sha256_hex(read_bytes(files[0]))
+        pairs["code.tree_sha256"] = ((stated_digest or "none")[:16], found[:16])
+    for key, (trained, written) in sorted(pairs.items()):
+        if trained != written:
+            yield error("entry", key, f"the runs were trained with {quoted(trained)}, and the entry has {quoted(written)}")
 
 
 def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: Repository, base: str) -> list[Submitted]:

@@ -395,14 +395,41 @@ class GateResult:
 
     `result` is passed if all comparisons are certain (their 90 % intervals), likely if all estimates are in its favour, not
     passed if one is not, and open if a run or a forecast is missing, with the reason `why_not`. `speedups` are those at the
-    gate's budgets, in time where all runs are on one kind of chip with known times, else in model FLOPs; None if missing.
+    gate's budgets, in time (`is_timed`) where all runs are on one kind of accelerator with known times, else in model FLOPs;
+    None if missing. `forecast_ratios` are the baseline's forecast loss over the group's, with the limits of both intervals.
     """
 
     group: str
-    gate: int
+    number: int
+    gate: Gate
     result: str
     speedups: tuple[Speedup | None, ...] = ()
+    forecast_ratios: tuple[tuple[float, float, float], ...] = ()
+    is_timed: bool = False
     why_not: str = ""
+
+    @property
+    def row(self) -> list[str]:
+        """Group, gate, result, speedups and ratios of forecasts with 90 % intervals, and what is missing, as texts."""
+        speeds = zip(self.gate.flops, self.speedups, strict=False)
+        ratios = zip(self.gate.projected_to_flops, self.forecast_ratios, strict=False)
+        return [
+            self.group,
+            str(self.number),
+            self.result,
+            "; ".join(f"{format_flops(flops)}: {_speed_said(speed)}" for flops, speed in speeds),
+            "time" if self.is_timed else "model FLOPs",
+            "; ".join(f"{format_flops(flops)}: {ratio:.4f} [{low:.4f}, {high:.4f}]" for flops, (ratio, low, high) in ratios),
+            self.why_not,
+        ]
+
+
+def _speed_said(speedup: Speedup | None) -> str:
+    if speedup is None:
+        return "none"
+    low, high = speedup.interval
+    value = "above all bounds" if speedup.value is None else f"{speedup.value:.3g}"
+    return f"{value} [{low:.3g}, {'' if high is None else f'{high:.3g}'}]"
 
 
 def gate_results(submissions: Sequence[Submission], track: Track) -> list[GateResult]:
@@ -425,7 +452,8 @@ def _at_gates(name: str, members: Sequence[Submission], baseline: Sequence[Submi
         compared = compare_recipes(*(_table(each, timed=timed) for each in (baseline, members))).comparisons
     except MarinScalingError as error:
         return [
-            GateResult(group=name, gate=number, result="open", why_not=error.what) for number in range(1, 1 + len(track.gates))
+            GateResult(group=name, number=number, gate=gate, result="open", why_not=error.what)
+            for number, gate in enumerate(track.gates, start=1)
         ]
     return [
         _at_gate(name, number, gate, compared, members=members, baseline=baseline)
@@ -446,7 +474,8 @@ def _at_gate(
     speeds = tuple(None if each is None else each.wall_clock or each.model_flops for each in found)
     missing = [format_flops(flops) for flops, each in zip(gate.flops, speeds, strict=True) if each is None]
     states = ["open" if each is None else _state(each.value, each.interval) for each in speeds]
-    why = f"no run of {joined(missing)} model FLOPs" if missing else ""
+    why = f"no run within 10 % of {joined(missing)} model FLOPs" if missing else ""
+    ratios = list[tuple[float, float, float]]()
     for flops in gate.projected_to_flops:
         ours, theirs = (_projection(name, each, flops=flops) for each in (members, baseline))
         if ours.forecast is None or theirs.forecast is None:
@@ -455,9 +484,19 @@ def _at_gate(
         else:
             (low, high), (their_low, their_high) = ours.forecast.interval(), theirs.forecast.interval()
             ratio = theirs.forecast.median / ours.forecast.median
-            states.append(_state(ratio, (their_low / high, their_high / low)))
+            ratios.append((ratio, their_low / high, their_high / low))
+            states.append(_state(ratio, ratios[-1][1:]))
     worst = next(state for state in ("not passed", "open", "likely", "passed") if state in states)
-    return GateResult(group=name, gate=number, result=worst, speedups=speeds, why_not=why if worst == "open" else "")
+    return GateResult(
+        group=name,
+        number=number,
+        gate=gate,
+        result=worst,
+        speedups=speeds,
+        forecast_ratios=tuple(ratios),
+        is_timed=any(each is not None and each.wall_clock is not None for each in found),
+        why_not=why if worst == "open" else "",
+    )
 
 
 def _is_near(flops: float, other: float) -> bool:
@@ -472,9 +511,9 @@ def _state(ratio: float | None, interval: tuple[float, float | None]) -> str:
 
 
 def _on_one_chip(submissions: Sequence[Submission]) -> bool:
-    """Return True if all runs have a known time on the same kind of chip."""
+    """Return True if all runs have a known time on the same kind of accelerator; processors of one name differ too much."""
     kinds = {each.compute.hardware.kind if each.compute.hardware else None for each in submissions}
-    return len(kinds) == 1 and None not in kinds and all(each.chip_seconds for each in submissions)
+    return len(kinds) == 1 and not kinds & {None, "cpu"} and all(each.chip_seconds for each in submissions)
 
 
 def _table(ordered: Sequence[Submission], *, timed: bool = False) -> RunTable:

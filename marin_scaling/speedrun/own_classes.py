@@ -125,8 +125,8 @@ def _counted(question: Mapping[str, Any], *, path: Path) -> dict[str, Any]:
     except ValueError as error:
         lines = [line for line in done.stderr.decode(errors="replace").splitlines() if not line.startswith(_LEVANTER_LINE)]
         raise DocumentError(
-            (f"{path}: counting its model ended with status {done.returncode}:", *lines[-_QUOTED_LINES:]),
-            fix="Correct the entry, or its code; the code must not end the process or write to its standard output.",
+            (f"{path}: counting its model ended with status {done.returncode}, without an answer.", *lines[-_QUOTED_LINES:]),
+            fix="Correct the entry or its code; the code must not end the process.",
         ) from error
     if fault := answer.get("fault"):
         raise DocumentError(fault["what"], why=fault["why"], fix=fault["fix"]).at(str(path))

@@ -25,21 +25,22 @@ EXACT = 1e-6
 """Largest relative difference of equal figures."""
 LEVANTER_FLOPS = WITH_LM_HEAD
 """Common FLOPs formula: three forward passes per token, full attention, with the output head."""
-MOST_ABOVE_OWN_COUNT = 1.25
-"""Ratio of XLA's FLOPs to the class's own from which XLA's are compared.
+MOST_ABOVE_OWN_COUNT, MOST_ABOVE_OWN_CODE = 1.25, 1.05
+"""Ratio of XLA's FLOPs to the class's own from which XLA's are compared, for Levanter's classes and for code of the entry.
 
 XLA also counts what formulas leave out: norms, activations and the softmax. Of Levanter's models with 4e4 parameters, Llama and
 OLMo 2 have a ratio of 1.03, Mistral and Gemma of 1.17; a Llama with 9e5 parameters has 1.01.
 """
 
 
-def compared_flops(own: float, xla: float | None) -> float:
+def compared_flops(own: float, xla: float | None, *, has_code: bool) -> float:
     """Return the FLOPs that the board compares: those that the model's class counts, or XLA's if they are clearly more.
 
-    >>> compared_flops(1e12, 1.1e12), compared_flops(1e12, 2e12)
-    (1000000000000.0, 2000000000000.0)
+    >>> compared_flops(1e12, 1.1e12, has_code=False), compared_flops(1e12, 1.1e12, has_code=True)
+    (1000000000000.0, 1100000000000.0)
     """
-    return own if xla is None or xla <= MOST_ABOVE_OWN_COUNT * own else xla
+    most = MOST_ABOVE_OWN_CODE if has_code else MOST_ABOVE_OWN_COUNT
+    return own if xla is None or xla <= most * own else xla
 
 
 Level = Literal["self-reported", "log-checked", "re-evaluated", "reproduced", "reproduced-by-ci"]
@@ -385,8 +386,13 @@ class Submission(Part):
         if tokens is None or (shape is None and own is None):
             return None
         if shape is None:
-            return compared_flops((own or 0.0) * tokens, self.compute.xla_gradient_flops)
+            return compared_flops((own or 0.0) * tokens, self.compute.xla_gradient_flops, has_code=self.has_code)
         return training_flops(shape, tokens=tokens, convention=WITH_LM_HEAD)
+
+    @property
+    def has_code(self) -> bool:
+        """True for an entry with Python code of its own, whose digest is stated."""
+        return self.model.flops_per_token is not None and self.code is not None and self.code.tree_sha256 is not None
 
     @property
     def comparable_flops(self) -> float:

@@ -24,6 +24,7 @@ from marin_scaling.speedrun.entry import (
     submission_of,
 )
 from marin_scaling.speedrun.from_runs import Confirmation, confirmation
+from marin_scaling.speedrun.judge import entry_findings
 from marin_scaling.speedrun.submission import Submission, read_submission
 from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, SPEEDRUNS_DIR, Track, claim_findings, read_tracks, tracks_folder
 from marin_scaling.train.session import pool_of, train_with_progress
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class RulesBroken(UsageError):
-    """An entry breaks a rule that is known before training; `findings` are all of them."""
+    """An entry breaks a rule, or differs from its submission, as is known before training; `findings` are all of them."""
 
     exit_status = 1
 
@@ -87,7 +88,7 @@ def confirm_entry(
 
     `submission` is read or the path of its file; `tracks` are by default those in its `speedruns` folder, or in that of the
     current folder. `run_code` allows Python code of the entry, which runs with your permissions. `CodeNotRun` without it;
-    `UsageError` if there is no entry.
+    `RulesBroken` for an entry that was changed since, `UsageError` if there is none.
     """
     claimed = submission if isinstance(submission, Submission) else read_submission(Path(submission))
     if tracks is None:
@@ -95,6 +96,8 @@ def confirm_entry(
     entry = _entry_path(claimed)
     if not run_code and (code := read_entry(entry).code) is not None:
         raise CodeNotRun(entry.parent / code)
+    if changed := _errors(entry_findings(claimed, root=Path())):
+        raise RulesBroken(changed)
     root = own_work_root()
     root.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix="again-") as folder:

@@ -85,15 +85,15 @@ def decoded(kind: Any, key: str, settings: Mapping[str, Any]) -> Any:
     if (name := str(settings["type"])) not in names:
         near = joined(difflib.get_close_matches(name, names, n=3), separator=" or ")
         raise DocumentError(
-            f"{key}.type: {name!r} is not registered{f'; did you mean {near}?' if near else ''}.",
-            why=f"Levanter knows {joined(names)}.",
+            f"{key}.type: {name!r} is not registered{f'; did you mean {near}?' if near else '.'}",
+            why=f"Levanter knows {', '.join(names)}.",
             fix="Name one of these, or register a class in the entry's code.",
         )
     try:
         return draccus.decode(kind, dict(settings))
     except Exception as error:  # whatever a class raises for its settings
         said = " ".join(str(error).split()) or type(error).__name__
-        fields = joined(field.name for field in dataclasses.fields(kind.get_choice_class(name)))
+        fields = ", ".join(field.name for field in dataclasses.fields(kind.get_choice_class(name)))
         raise DocumentError(
             f"{key}: {said.rstrip('.')}.", why=f"The settings of {name} are {fields}.", fix=FIX_SECTION
         ) from error

@@ -7,6 +7,7 @@ entry, so it is a process of its own, on the CPU.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -54,12 +55,14 @@ def counts(question: Question) -> dict[str, Any]:
     config = decoded(LmConfig, "model", question.model)
     optimizer = decoded(OptimizerConfig, "optimizer", question.optimizer)
     counted = config.flops_per_token(question.vocab_size, config.max_seq_len)
-    if counted is None:
+    if not isinstance(counted, int | float) or not 0 < counted < math.inf:
         raise DocumentError(
-            f"model: {question.model['type']} does not count its FLOPs.",
+            f"model: flops_per_token of {question.model['type']} returns {counted!r}, not a number above zero.",
             why="The board compares entries by FLOPs.",
-            fix="Define flops_per_token in its class.",
+            fix="Return the forward FLOPs of one token from flops_per_token of the class.",
         )
+    if not optimizer.learning_rate >= 0:
+        raise DocumentError(f"optimizer.learning_rate is {optimizer.learning_rate!r}, below zero.", fix=FIX_SECTION)
     vocab = hax.Axis("vocab", question.vocab_size)
     shapes = eqx.filter_eval_shape(lambda: config.build(vocab, key=jax.random.PRNGKey(0)))
     named = [each for each in jax.tree.leaves(shapes, is_leaf=_is_named) if hasattr(each, "size")]
@@ -148,7 +151,9 @@ def main() -> None:
     except (DocumentError, TrainingFailed) as error:
         answer = {"fault": {"what": error.what, "why": error.why, "fix": error.fix}}
     except Exception as error:  # whatever the code of an entry, or a class with these settings, raises
-        answer = {"fault": {"what": told(error, question.code_name), "why": "", "fix": FIX_SECTION}}
+        what = told(error, question.code_name)
+        fix = f"Correct {question.code_name}." if question.code and what.startswith(question.code_name) else FIX_SECTION
+        answer = {"fault": {"what": what, "why": "", "fix": fix}}
     with answers:
         answers.write(dump_canonical(answer))
 

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import yaml
 from command_line import assert_refused, marin_scale, marin_scale_process
-from submission_factory import submission
+from submission_factory import seed_document, submission, submission_document
 
 import marin_scaling as ms
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.errors import DocumentError, StorageError
+from marin_scaling.errors import DocumentError, Severity, StorageError
 from marin_scaling.recipe.model_shape import ModelShape, training_flops
 from marin_scaling.run.spec import BatchStage, windows_before
 from marin_scaling.speedrun.checks import accounting_findings
 from marin_scaling.speedrun.entry import Entry, entry_files, entry_plan, read_entry, write_starter
+from marin_scaling.speedrun.judge import entry_findings
 from marin_scaling.speedrun.submission import Submission, compared_flops, write_submission
 from marin_scaling.speedrun.train_entry import CodeNotRun, RulesBroken
 
@@ -32,6 +33,18 @@ LLAMA: dict[str, Any] = {
     "trials": 3,
 }
 LEAVES_A_FILE = 'from pathlib import Path\nPath("ran").write_text("ran")\n'
+FREE = """\
+from dataclasses import dataclass
+from levanter.models.llama import LlamaConfig
+from levanter.models.lm_model import LmConfig
+
+
+@LmConfig.register_subclass("free")
+@dataclass(frozen=True)
+class Free(LlamaConfig):
+    def flops_per_token(self, vocab_size, context_length):
+        return {}
+"""
 levanter = pytest.mark.train
 
 
@@ -104,6 +117,9 @@ def test_counts_of_a_llama_are_those_of_the_formula(tmp_path: Path) -> None:
         ({"model": {**LLAMA["model"], "hiden_dim": 3}}, None, ("model", "hiden_dim", "hidden_dim")),
         ({"model": {**LLAMA["model"], "num_heads": 3}}, None, ("num_heads", "3")),
         ({"optimizer": {"type": "muon", "learning_rate": "fast"}}, None, ("optimizer", "learning_rate", "fast")),
+        ({"optimizer": {"type": "muon", "learning_rate": -0.5}}, None, ("optimizer.learning_rate", "-0.5")),
+        ({"model": {**LLAMA["model"], "type": "free"}}, FREE.format("-5.0"), ("flops_per_token", "-5.0")),
+        ({"model": {**LLAMA["model"], "type": "free"}}, FREE.format("float('nan')"), ("flops_per_token", "nan")),
         ({}, "import os\n\nraise ValueError('no luck')\n", ("own.py: line 3", "no luck")),
         ({}, "def broken(:\n", ("own.py: line 1",)),
         ({}, "import sys\nsys.exit(3)\n", ("own.py: line 2",)),
@@ -158,6 +174,10 @@ def test_a_starter_is_an_entry_and_is_never_overwritten(tmp_path: Path) -> None:
         with pytest.raises(DocumentError):
             write_starter(tmp_path, name=name, track=track, author="Ada")
     assert sorted(each.name for each in (tmp_path / "entries").iterdir()) == ["ada"]
+    (tmp_path / "tracks").mkdir()
+    (tmp_path / "tracks" / "tiny.yaml").write_text("name: tiny\ntitle: Tiny\n")
+    with pytest.raises(DocumentError):
+        write_starter(tmp_path, name="ada/other", track="tinny", author="Ada")
 
 
 def with_code(folder: Path, *, stated: str | None = None) -> Submission:
@@ -199,33 +219,67 @@ def test_code_of_others_runs_only_if_asked(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "ran").exists()
 
 
-def counted(*, own: float, xla: float, stated: float) -> Submission:
-    """A submission of a model whose class counts its FLOPs."""
+def test_an_entry_that_was_changed_after_training_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By each setting that differs, before anything is trained again."""
+    at = tmp_path / "speedruns" / "entries"
+    at.mkdir(parents=True)
+    path = written(at, seeds=[0, 1])
+    relative = path.relative_to(tmp_path).as_posix()
+    model, optimizer = (
+        {"type": LLAMA[key]["type"], "settings": {name: value for name, value in LLAMA[key].items() if name != "type"}}
+        for key in ("model", "optimizer")
+    )
+    document = submission_document(name="ada/llama")
+    document["code"] = {"commit": "0" * 40, "path": relative, "command": f"marin-scale speedrun run {relative}"}
+    document.setdefault("absent", {}).update({"code.repository": "the same", "code.tree_sha256": "no code"})
+    document["model"]["config"] = model
+    document["training"] = {"batch_size": 4, "seq_len": 64, "steps": 20, "config": optimizer}
+    document["seeds"] = [seed_document(seed=seed, log_sha256=f"{seed}" * 64) for seed in (0, 1)]
+    made = Submission.model_validate(document)
+    assert [each for each in entry_findings(made, root=tmp_path) if each.severity is Severity.ERROR] == []
+    written(at, seeds=[0, 2], steps=21, model={**LLAMA["model"], "num_layers": 3}, batch_size=[{"start": 0, "value": 8}])
+    wrong = {"model.config.num_layers", "seeds.seed", "training.batch_size", "training.steps"}
+    assert {each.where for each in entry_findings(made, root=tmp_path)} == wrong
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RulesBroken) as broken:
+        ms.confirm_entry(made)
+    assert {each.where for each in broken.value.findings} == wrong
+
+
+def counted(*, own: float, xla: float, stated: float, has_code: bool) -> Submission:
+    """A submission of a model whose class counts its FLOPs, of Levanter or of the entry's own code."""
     made = submission()
     document = json.loads(dump_canonical(made.model_dump(mode="json", exclude_none=True)))
     tokens = document["data"]["trained_tokens"]
     del document["model"]["shape"]
     document["model"]["flops_per_token"] = own / tokens
-    document["absent"]["model.shape"] = "the class counts"
+    document.setdefault("absent", {})["model.shape"] = "the class counts"
+    if not has_code:
+        document["code"].pop("tree_sha256", None)
+        document["absent"]["code.tree_sha256"] = "no code"
     formula = "levanter-count-of-the-model-class"
     document["compute"] |= {"model_flops": stated, "model_flops_formula": formula, "xla_gradient_flops": xla}
     return Submission.model_validate(document)
 
 
 @pytest.mark.parametrize(
-    ("own", "xla", "stated", "compared", "findings"),
+    ("own", "xla", "stated", "has_code", "compared", "findings"),
     [
-        (1e12, 1.1e12, 1e12, 1e12, set()),
-        (1e12, 2e12, 2e12, 2e12, {"own-count"}),
-        (1e12, 2e12, 1e12, 2e12, {"own-count", "model-flops"}),
-        (1e12, 1.1e12, 9e11, 1e12, {"model-flops"}),
+        (1e12, 1.1e12, 1e12, False, 1e12, set()),
+        (1e12, 1.1e12, 1.1e12, True, 1.1e12, {"own-count"}),
+        (1e12, 1.03e12, 1e12, True, 1e12, set()),
+        (1e12, 2e12, 2e12, False, 2e12, {"own-count"}),
+        (1e12, 2e12, 1e12, False, 2e12, {"own-count", "model-flops"}),
+        (1e12, 1.1e12, 9e11, False, 1e12, {"model-flops"}),
     ],
 )
 def test_a_class_that_counts_too_little_is_compared_by_xlas_count(
-    own: float, xla: float, stated: float, compared: float, findings: set[str]
+    own: float, xla: float, stated: float, has_code: bool, compared: float, findings: set[str]
 ) -> None:
-    made = counted(own=own, xla=xla, stated=stated)
-    assert compared_flops(own, xla) == compared
+    """Code of an entry is trusted less than Levanter's classes."""
+    made = counted(own=own, xla=xla, stated=stated, has_code=has_code)
+    assert made.has_code == has_code
+    assert compared_flops(own, xla, has_code=has_code) == compared
     assert made.comparable_flops == pytest.approx(compared)
     found = {each.code for each in accounting_findings(made) if each.where == "compute.model_flops"}
     assert found == findings

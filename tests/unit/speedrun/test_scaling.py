@@ -120,7 +120,7 @@ def test_a_group_that_is_surely_faster_passes_and_a_slower_one_does_not() -> Non
     """By its speedup at each budget; a gate beyond the runs stays open, and names the budget."""
     members = [*group("base"), *group("good", better_by=0.02), *group("bad", better_by=-0.02)]
     first, second = Gate(flops=BUDGETS[:2]), Gate(flops=(*BUDGETS[:4], 1e25))
-    found = {(each.group, each.gate): each for each in gated(members, first, second)}
+    found = {(each.group, each.number): each for each in gated(members, first, second)}
     assert [found[group, 1].result for group in ("good", "bad")] == ["passed", "not passed"]
     assert found["good", 1].speedups[0].value > 1.05
     assert found["bad", 1].speedups[0].value < 0.95

@@ -201,3 +201,11 @@ def test_one_file_is_validated_like_a_folder(tmp_path: Path) -> None:
     for place in (path, tmp_path):
         last = marin_scale("speedrun", "validate", str(place), cwd=tmp_path).stdout.splitlines()[-1]
         assert last.startswith("1 submission: 1 accepted")
+
+
+@pytest.mark.parametrize(("seconds", "is_refused"), [(15.2, False), (15.99, False), (16.1, True)])
+def test_times_in_whole_seconds_may_be_a_second_apart_from_the_steps(seconds: float, is_refused: bool) -> None:
+    """From 10:00:00 to 10:00:15 are at most 16 seconds, if both are cut to whole ones."""
+    between = {"seeds__started_at": "2026-01-01T10:00:00Z", "seeds__finished_at": "2026-01-01T10:00:15Z"}
+    document = changed(**between, seeds__training_seconds=seconds)
+    assert ((Severity.ERROR, "times") in {each[:2] for each in findings(document)}) == is_refused

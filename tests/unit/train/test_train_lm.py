@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
 from run_factory import corpus, rung_spec  # noqa: E402
 
-from marin_scaling.errors import Severity  # noqa: E402
+from marin_scaling.errors import DocumentError, Severity  # noqa: E402
 from marin_scaling.ladder.config import Compute  # noqa: E402
 from marin_scaling.run.spec import RunSpec  # noqa: E402
 from marin_scaling.run.trackers import read_tracked_runs  # noqa: E402
@@ -80,9 +80,13 @@ def test_levanters_command_trains_an_emitted_rung_as_we_do(
     assert run.metrics["eval/loss"] * 1.4426950408889634 == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert run.config["trainer/id"] == spec.directory_name
 
-    made = submission_from_logs(
-        [str(log)], name="ada/logged", track="free", rules=None, author=Author(name="Ada"), description="", trials=1
-    )
+    about: dict[str, Any] = {"name": "ada/logged", "track": "free", "rules": None, "author": Author(name="Ada")}
+    about |= {"description": "", "trials": 1}
+    with pytest.raises(DocumentError, match="passthrough"):  # for whose tokens the command knows no bytes
+        submission_from_logs([str(log)], **about)
+    named = tmp_path / "named.log"
+    named.write_text(log.read_text().replace('"passthrough"', '"bytes"'))
+    made = submission_from_logs([str(named)], **about)
     assert made.compute.model_flops == pytest.approx(spec.flops, rel=1e-9)
     assert made.data.trained_tokens == spec.trained_tokens
     assert made.model.params_total == ours.params_total
