@@ -286,13 +286,15 @@ def run(
 
     Example: marin-scale speedrun run speedruns/entries/dense-20.yaml
     """
-    from marin_scaling.run.store import RUNS_DIR, records_by_log
+    from marin_scaling.run.store import RUNS_DIR, records_by_log, run_folders
     from marin_scaling.speedrun.entry import entry_files, read_entry
     from marin_scaling.speedrun.train_entry import train_entry
 
     made, entry = train_entry(entry_path, on=where, to=to), read_entry(entry_path)
     recorded = records_by_log(RUNS_DIR)
     folders = sorted({each.folder for seed in made.seeds for each in recorded.get(seed.log_sha256 or "", ())})
+    if folders == sorted(run_folders(RUNS_DIR / entry.runs_folder)):
+        folders = [RUNS_DIR / entry.runs_folder]
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
     _write_judged(made, to=to, sources=[*folders, entry_path, *entry_files(entry, entry_path, root=Path())])
 
