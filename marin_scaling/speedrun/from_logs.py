@@ -76,7 +76,9 @@ def submission_from_logs(
     lacks. `DocumentError` lists what the logs lack, and `UsageError` in what the runs differ besides their seeds.
     """
     given = {} if config is None else _configuration(config)
-    runs = [_Logged(run, given) for run in read_tracked_runs(*places, curves=_curves(places, rules))]
+    held_out = f"{rules.evaluation_name}/" if rules and rules.evaluation_name else ""
+    curves = [_SECONDS, f"eval/{held_out}{_BPB}"]
+    runs = [_Logged(run, given) for run in read_tracked_runs(*places, curves=curves)]
     if problems := [f"{run.source}: {each}" for run in runs for each in run.problems(rules, data=data)]:
         raise DocumentError(
             tuple(f"{each}." for each in problems),
@@ -136,12 +138,6 @@ def _configuration(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise DocumentError(f"{path} has no settings.", fix="Give the file with which Levanter was started.")
     return flat(document)
-
-
-def _curves(places: Sequence[str], rules: Track | None) -> list[str]:
-    """Return the keys whose history is read: the seconds of steps, and the losses that may be submitted."""
-    found = {key for run in read_tracked_runs(*places) for key in _loss_keys(run, rules)}
-    return [_SECONDS, *sorted(found)]
 
 
 def _loss_keys(run: TrackedRun, rules: Track | None) -> list[str]:
