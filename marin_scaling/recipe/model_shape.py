@@ -392,7 +392,7 @@ def shape_of(model: Mapping[str, Any]) -> ModelShape:
 
 WITH_LM_HEAD = "levanter-full-attention-with-lm-head"
 WITHOUT_LM_HEAD = "levanter-full-attention-without-lm-head"
-OWN_COUNT = "levanter-count-of-the-model-class"
+OWN_COUNT, XLA_COUNT = "levanter-count-of-the-model-class", "xla-count-of-the-gradients"
 
 
 class CountedShape(Protocol):

@@ -13,7 +13,7 @@ from pathlib import Path
 from marin_scaling.accelerators import ACCELERATORS, accelerator, machine, variants
 from marin_scaling.errors import Finding, MarinScalingError, Severity, error, note, warning
 from marin_scaling.printable import quoted
-from marin_scaling.recipe.model_shape import OWN_COUNT
+from marin_scaling.recipe.model_shape import OWN_COUNT, XLA_COUNT
 from marin_scaling.run.store import StoredRecord, read_run
 from marin_scaling.speedrun.from_runs import differing_keys, submission_from_runs
 from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission, compared_flops
@@ -63,23 +63,23 @@ def _model_flops(submission: Submission) -> Iterator[Finding]:
         said = f"unchecked: {format_flops(compute.model_flops)} model FLOPs cannot be recomputed without {missing}"
         yield warning("unchecked", key, said)
         return
-    own_count = submission.model.shape is None
-    if own_count:
+    formula = LEVANTER_FLOPS
+    if submission.model.shape is None:
         own = (submission.model.flops_per_token or 0.0) * (submission.data.trained_tokens or 0)
         yield from count_findings(own=own, xla=compute.xla_gradient_flops or 0.0, has_code=submission.has_code)
-    formula = OWN_COUNT if own_count else LEVANTER_FLOPS
+        formula = OWN_COUNT if counted == own else XLA_COUNT
     if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == formula:
         return
     stated, common = figures_apart(compute.model_flops, counted)
     stated_and = f"{stated} model FLOPs are stated, {compute.model_flops / counted - 1:+.1%} from {common} by"
     if compute.model_flops_formula != formula:
-        said = f"{stated_and} the common formula; the stated formula is {compute.model_flops_formula}"
-        yield warning("formula", key, f"{said}; the board compares the common one")
+        named = "the common formula" if formula == LEVANTER_FLOPS else formula
+        said = f"{stated_and} {named}; the stated formula is {compute.model_flops_formula}"
+        yield warning("formula", key, f"{said}; the board compares {named}")
     elif _is_rounded(compute.model_flops, counted):
         yield note("rounded", key, f"{stated_and} the common formula: equal to the stated digits")
     else:
-        by = f"{OWN_COUNT} and XLA" if own_count else f"{LEVANTER_FLOPS} from sizes and tokens"
-        yield error("model-flops", key, f"{stated_and} {by}")
+        yield error("model-flops", key, f"{stated_and} {formula} from sizes and tokens")
 
 
 def count_findings(*, own: float, xla: float, has_code: bool) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from marin_scaling.ladder.config import Compute, Data, Evaluation, Seeds
 from marin_scaling.printable import joined, quoted, wrapped
 from marin_scaling.recipe.base import RungPlan
 from marin_scaling.recipe.find import RECIPE_FILES, find_recipe
-from marin_scaling.recipe.model_shape import OWN_COUNT, WITH_LM_HEAD, training_flops
+from marin_scaling.recipe.model_shape import OWN_COUNT, WITH_LM_HEAD, XLA_COUNT, training_flops
 from marin_scaling.run.plan import OwnPlan, data_of, model_of, optimizer_of, run_spec
 from marin_scaling.run.spec import BatchStage, RunSpec
 from marin_scaling.run.store import StoredRun
@@ -280,6 +280,13 @@ def _compared_flops(plan: RungPlan | OwnPlan) -> float:
     return compared_flops(own, plan.xla_gradient_flops, has_code=plan.code is not None)
 
 
+def _formula(plan: RungPlan | OwnPlan) -> str:
+    """Return the name of the count that `_compared_flops` gives."""
+    if not isinstance(plan, OwnPlan):
+        return LEVANTER_FLOPS
+    return OWN_COUNT if _compared_flops(plan) == plan.budget_flops else XLA_COUNT
+
+
 def submission_of(
     entry: Entry,
     runs: Sequence[StoredRun],
@@ -302,7 +309,7 @@ def submission_of(
     document["code"] = {**document["code"], "path": path.as_posix(), "command": f"{_RUN} {path.as_posix()}"}
     if isinstance(plan, OwnPlan):
         counted = {"xla_flops": plan.xla_flops, "xla_gradient_flops": plan.xla_gradient_flops}
-        document["compute"] |= {**counted, "model_flops": _compared_flops(plan)}
+        document["compute"] |= {**counted, "model_flops": _compared_flops(plan), "model_flops_formula": _formula(plan)}
     document["absent"] = {key: why for key, why in made.absent.items() if key not in ("code.path", "code.command")}
     if entry.parent is not None:
         document["lineage"] = Lineage(parent=entry.parent, changes=entry.changes).model_dump()
@@ -358,7 +365,7 @@ def run_info(
         "seeds": list(entry.seeds),
         "model_flops": flops,
         "model_flops_of_all_seeds": flops * len(entry.seeds),
-        "model_flops_formula": OWN_COUNT if isinstance(plan, OwnPlan) else LEVANTER_FLOPS,
+        "model_flops_formula": _formula(plan),
         "model_flops_by_class": own if isinstance(plan, OwnPlan) else None,
         "xla_gradient_flops": plan.xla_gradient_flops if isinstance(plan, OwnPlan) else None,
         "xla_flops": plan.xla_flops if isinstance(plan, OwnPlan) else None,
