@@ -100,14 +100,18 @@ def _changed_findings(submission: Submission, entry: Entry, files: Sequence[Path
     """Yield an error for each setting in which an entry is not the one that was trained; its Python file is only read."""
     training, model = submission.training, submission.model.config
     pairs: dict[str, tuple[object, object]] = {
-        "seeds.seed": (sorted(each.seed for each in submission.seeds if each.seed is not None), sorted(entry.seeds))
+        "seeds.seed": (sorted(each.seed for each in submission.seeds if each.seed is not None), sorted(entry.seeds)),
+        "track": (submission.track, entry.track),
     }
+    if entry.hidden_dim is not None:
+        pairs["model.config.hidden_dim"] = (model.get("hidden_dim"), entry.hidden_dim)
     if (own := entry.own_classes) is not None and training is not None:
         for key, config, section in (("model", model, own.model), ("training", training.config, own.optimizer)):
             settings = config.get("settings")
             stated = {"type": config.get("type"), **(settings if isinstance(settings, dict) else {})}
             pairs |= {f"{key}.config.{name}": (stated.get(name), section.get(name)) for name in {*stated, *section}}
         stages = training.batch_schedule or (BatchStage(start=0, value=training.batch_size),)
+        pairs["training.config.z_loss_weight"] = (training.config.get("z_loss_weight"), own.z_loss_weight)
         pairs["training.steps"] = (training.steps, own.steps)
         before, now = ([each.model_dump() for each in one] for one in (stages, own.batch_stages))
         pairs["training.batch_size"] = (before, now)

@@ -226,10 +226,14 @@ def test_an_entry_that_was_changed_after_training_is_refused(tmp_path: Path, mon
     path = written(at, seeds=[0, 1])
     relative = path.relative_to(tmp_path).as_posix()
     model, optimizer = (
-        {"type": LLAMA[key]["type"], "settings": {name: value for name, value in LLAMA[key].items() if name != "type"}}
+        {
+            "z_loss_weight": 0.0,
+            "type": LLAMA[key]["type"],
+            "settings": {name: value for name, value in LLAMA[key].items() if name != "type"},
+        }
         for key in ("model", "optimizer")
     )
-    document = submission_document(name="ada/llama")
+    document = submission_document(name="ada/llama", track="tiny")
     document["code"] = {"commit": "0" * 40, "path": relative, "command": f"marin-scale speedrun run {relative}"}
     document.setdefault("absent", {}).update({"code.repository": "the same", "code.tree_sha256": "no code"})
     document["model"]["config"] = model
@@ -237,8 +241,17 @@ def test_an_entry_that_was_changed_after_training_is_refused(tmp_path: Path, mon
     document["seeds"] = [seed_document(seed=seed, log_sha256=f"{seed}" * 64) for seed in (0, 1)]
     made = Submission.model_validate(document)
     assert [each for each in entry_findings(made, root=tmp_path) if each.severity is Severity.ERROR] == []
-    written(at, seeds=[0, 2], steps=21, model={**LLAMA["model"], "num_layers": 3}, batch_size=[{"start": 0, "value": 8}])
-    wrong = {"model.config.num_layers", "seeds.seed", "training.batch_size", "training.steps"}
+    written(
+        at,
+        seeds=[0, 2],
+        steps=21,
+        z_loss_weight=0.1,
+        track="other",
+        model={**LLAMA["model"], "num_layers": 3},
+        batch_size=[{"start": 0, "value": 8}],
+    )
+    wrong = {"model.config.num_layers", "seeds.seed", "track", "training.batch_size", "training.steps"}
+    wrong |= {"training.config.z_loss_weight"}
     assert {each.where for each in entry_findings(made, root=tmp_path)} == wrong
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RulesBroken) as broken:
@@ -257,7 +270,7 @@ def counted(*, own: float, xla: float, stated: float, has_code: bool) -> Submiss
     if not has_code:
         document["code"].pop("tree_sha256", None)
         document["absent"]["code.tree_sha256"] = "no code"
-    formula = "levanter-count-of-the-model-class"
+    formula = "levanter-count-of-the-model-class" if stated <= own else "xla-count-of-the-gradients"
     document["compute"] |= {"model_flops": stated, "model_flops_formula": formula, "xla_gradient_flops": xla}
     return Submission.model_validate(document)
 
@@ -269,7 +282,7 @@ def counted(*, own: float, xla: float, stated: float, has_code: bool) -> Submiss
         (1e12, 1.2e12, 1.2e12, True, 1.2e12, {"own-count"}),
         (1e12, 1.03e12, 1e12, True, 1e12, set()),
         (1e12, 2e12, 2e12, False, 2e12, {"own-count"}),
-        (1e12, 2e12, 1e12, False, 2e12, {"own-count", "model-flops"}),
+        (1e12, 2e12, 1e12, False, 2e12, {"own-count", "formula"}),
         (1e12, 1.1e12, 9e11, False, 1e12, {"model-flops"}),
     ],
 )
