@@ -123,13 +123,19 @@ def test_an_interrupted_run_of_own_classes_ends_with_the_same_curve(trained: Pat
         train(
             spec,
             corpus=corpus,
-            work_dir=tmp_path,
+            work_dir=tmp_path / "ended",
             on_step=lambda step, _loss: steps.append(step),
             is_to_end=lambda: len(steps) >= 25,
         )
-    ended = train(spec, corpus=corpus, work_dir=tmp_path, on_step=lambda step, _loss: steps.append(step))
+    ended = train(spec, corpus=corpus, work_dir=tmp_path / "ended", on_step=lambda step, _loss: steps.append(step))
     assert steps[25] > 25
-    losses = [row.train_loss_nats_per_token for row in ended.loss_curve.history(spec_digest=spec.digest).rows]
+    unbroken = train(spec, corpus=corpus, work_dir=tmp_path / "unbroken", on_step=lambda _step, _loss: None)
+    losses, of_unbroken = (
+        [row.train_loss_nats_per_token for row in each.loss_curve.history(spec_digest=spec.digest).rows]
+        for each in (ended, unbroken)
+    )
+    assert losses == of_unbroken
+    assert ended.bits_per_byte == unbroken.bits_per_byte
     whole = [row.train_loss_nats_per_token for row in recorded.history().rows]
     assert len(losses) == spec.train_steps
     assert losses == pytest.approx(whole, rel=1e-5)  # the record's process had one core
