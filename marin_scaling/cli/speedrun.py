@@ -323,14 +323,15 @@ def confirm(
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.speedrun.train_entry import CodeNotRun, RulesBroken, confirm_entry
 
+    tracks = read_tracks(tracks_folder(place))
     if place.is_dir() and not (place / "submission.json").is_file():
-        claimed = _to_retrain(place, base=base, tracks=read_tracks(tracks_folder(place)), retrain_all=retrain_all)
+        claimed = _to_retrain(place, base=base, tracks=tracks, retrain_all=retrain_all)
     else:
         claimed = [read_submission(place)]
     confirmed = True
     for each in claimed:
         try:
-            outcome = confirm_entry(each, tracks=read_tracks(tracks_folder(place)), on=where, run_code=runs_code)
+            outcome = confirm_entry(each, tracks=tracks, on=where, run_code=runs_code)
         except (CodeNotRun, RulesBroken) as error:
             typer.echo(f"{each.name}  NOT confirmed: {error}")
             confirmed = False

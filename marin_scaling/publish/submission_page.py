@@ -105,7 +105,7 @@ def _counts_and_code(each: Submission) -> list[list[str]]:
     rows = []
     if gradients is not None and whole is not None:
         rows += [["FLOPs by XLA", f"{format_flops(gradients)} in gradients, {format_flops(whole)} with the optimizer"]]
-    if each.model.flops_per_token is not None and each.code and each.code.tree_sha256:
+    if each.has_code and each.code is not None:
         rows += [["Python code of the entry", f"SHA-256 {each.code.tree_sha256}"]]
     return rows
 
