@@ -57,6 +57,17 @@ _NOT_LOGGED: Mapping[str, str] = {
 }
 
 
+_OF_SEEDS: Mapping[str, str] = {
+    "training_seconds": "a log lacks the seconds of some steps",
+    "seed": "a log contains no seed",
+    "started_at": "a log contains no start",
+    "finished_at": "a log contains no end",
+    "log": "a log is a file; its digest is log_sha256",
+    "log_sha256": "a log is on W&B",
+    "curve": "a log has the held-out loss only at the end",
+}
+
+
 def submission_from_logs(
     places: Sequence[str],
     *,
@@ -92,14 +103,9 @@ def submission_from_logs(
     seeds = tuple(run.seed_result(key) for run in runs)
     hardware = first.hardware(peak_flops_per_second)
     flops = first.flops
+    for part, why in _OF_SEEDS.items():
+        absent |= {} if all(getattr(each, part) not in (None, ()) for each in seeds) else {f"seeds.{part}": why}
     for part, value, why in (
-        ("seeds.training_seconds", seeds[0].training_seconds, "the log lacks the seconds of some steps"),
-        ("seeds.seed", seeds[0].seed, "the log contains no seed"),
-        ("seeds.started_at", seeds[0].started_at, "the log contains no start"),
-        ("seeds.finished_at", seeds[0].finished_at, "the log contains no end"),
-        ("seeds.log", seeds[0].log, "the log is a file; its digest is log_sha256"),
-        ("seeds.log_sha256", seeds[0].log_sha256, "the log is on W&B"),
-        ("seeds.curve", seeds[0].curve or None, "the log has the held-out loss only at the end"),
         ("data.tokenizer", first.tokenizer, "the log names no tokenizer"),
         ("compute.hardware.peak_flops_per_second", hardware.peak_flops_per_second, "the hardware table has no such chip"),
         ("compute.hardware.name", hardware.name, "the log names only the chip"),
@@ -153,7 +159,7 @@ class _Logged:
 
     def __init__(self, run: TrackedRun, given: Mapping[str, Any]) -> None:
         self.run, self.source = run, run.source
-        self.config = {**given, **run.config}
+        self.config = {**given, **{key: value for key, value in run.config.items() if value is not None}}
         self.values = LoggedValues(run)
 
     def count(self, key: str) -> int | None:
