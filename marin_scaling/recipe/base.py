@@ -152,16 +152,20 @@ def swept_plans(
     Only the rate of the matrices changes; a batch size keeps the budget, so that the number of steps changes.
     """
     batches = [
-        plan
-        if size == plan.batch_size
-        else recipe.plan(budget_flops=plan.budget_flops, hidden_dim=plan.shape.hidden_dim, batch_size=size)
-        for size in batch_sizes or (plan.batch_size,)
+        plan if size == plan.batch_size else _in_batches_of(size, recipe, plan) for size in batch_sizes or (plan.batch_size,)
     ]
     return [
         replace(each, hyperparameters=replace(each.hyperparameters, learning_rate=factor * each.hyperparameters.learning_rate))
         for each in batches
         for factor in rate_factors
     ]
+
+
+def _in_batches_of(size: int, recipe: Recipe, plan: RungPlan) -> RungPlan:
+    try:
+        return recipe.plan(budget_flops=plan.budget_flops, hidden_dim=plan.shape.hidden_dim, batch_size=size)
+    except RecipeError as error:
+        raise error.at(f"In batches of {size} sequences") from error
 
 
 def fraction_of_steps(part: int, steps: int) -> float:
