@@ -96,6 +96,7 @@ def _figures(each: Submission) -> list[list[str]]:
         ["seconds of training", _known(each.training_seconds, "{:.6g}".format)],
         ["cost in US dollars", _known(compute.cost_usd, "{:.2f}".format)],
         ["measured on", each.evaluation.name],
+        ["runs made to choose the settings", "not known" if each.tuning is None else str(each.tuning.trials)],
     ]
 
 
@@ -106,7 +107,7 @@ def _counts_and_code(each: Submission) -> list[list[str]]:
     if gradients is not None and whole is not None:
         rows += [["FLOPs by XLA", f"{format_flops(gradients)} in gradients, {format_flops(whole)} with the optimizer"]]
     if each.has_code and each.code is not None:
-        rows += [["Python code of the entry", f"SHA-256 {each.code.tree_sha256}"]]
+        rows += [["Python code", f"next to {each.code.path}, SHA-256 {each.code.tree_sha256}; read it before you run it"]]
     return rows
 
 

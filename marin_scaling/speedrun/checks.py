@@ -68,6 +68,9 @@ def _model_flops(submission: Submission) -> Iterator[Finding]:
         own = (submission.model.flops_per_token or 0.0) * (submission.data.trained_tokens or 0)
         yield from count_findings(own=own, xla=compute.xla_gradient_flops or 0.0, has_code=submission.has_code)
         formula = OWN_COUNT if counted == own else XLA_COUNT
+        if compute.xla_gradient_flops is None:
+            said = "unchecked: without compute.xla_gradient_flops the count of the model's class is compared with nothing"
+            yield warning("unchecked", "compute.xla_gradient_flops", said)
     if math.isclose(compute.model_flops, counted, rel_tol=EXACT) and compute.model_flops_formula == formula:
         return
     stated, common = figures_apart(compute.model_flops, counted)

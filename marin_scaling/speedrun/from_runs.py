@@ -13,6 +13,7 @@ from typing import Any
 from marin_scaling.accelerators import accelerator
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import UsageError
+from marin_scaling.ladder.config import Compute as ComputeOfSteps
 from marin_scaling.printable import FAULTS_NAMED, quoted
 from marin_scaling.recipe.model_shape import OWN_COUNT, WITH_LM_HEAD, MoeShape, OwnShape, training_flops
 from marin_scaling.run.spec import OwnModelSpec, RunSpec
@@ -229,7 +230,14 @@ def _environment(versions: Mapping[str, str]) -> Environment:
 
 
 def _settings(spec: RunSpec) -> dict[str, Any]:
-    return {"recipe": spec.recipe, **spec.optimizer.model_dump(mode="json")}
+    compute = compute_settings(spec.compute)
+    more = {} if compute is None else {"compute": compute}
+    return {"recipe": spec.recipe, **spec.optimizer.model_dump(mode="json"), **more}
+
+
+def compute_settings(compute: ComputeOfSteps) -> dict[str, Any] | None:
+    """Return precision and devices of the steps as far as they differ from the default; None if nothing does."""
+    return compute.model_dump(mode="json", exclude_defaults=True) or None
 
 
 def _command(spec: RunSpec) -> str | None:
@@ -237,7 +245,10 @@ def _command(spec: RunSpec) -> str | None:
     return f"marin-scale ladder ladders/{spec.ladder}.yaml" if spec.role == "rung" else None
 
 
-_DECIDED = ("track", "data", "model", "training", "evaluation", "code.tree_sha256")  # fixed by the entry before training
+_DECIDED = (
+    *("track", "data", "model", "training", "evaluation", "code.tree_sha256"),
+    *("compute.model_flops", "compute.xla_gradient_flops", "compute.xla_flops"),
+)  # fixed by the entry before training
 
 
 def differing_keys(submission: Submission, made: Submission, *, parts: Iterable[str] = _DECIDED) -> dict[str, tuple[Any, Any]]:

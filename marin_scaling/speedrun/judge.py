@@ -18,6 +18,7 @@ from marin_scaling.run.spec import BatchStage
 from marin_scaling.run.store import records_by_log
 from marin_scaling.speedrun.checks import Rank, Validated, validate
 from marin_scaling.speedrun.entry import Entry, entry_files, entry_of, read_entry
+from marin_scaling.speedrun.from_runs import compute_settings
 from marin_scaling.speedrun.submission import SUBMISSION_NAME, Submission, Submitted, read_submissions
 from marin_scaling.speedrun.track import SPEEDRUNS_DIR, Track, read_tracks, tracks_folder
 from marin_scaling.untrusted_files import is_present
@@ -97,12 +98,17 @@ def entry_findings(submission: Submission, *, root: Path) -> Iterator[Finding]:
 
 
 def _changed_findings(submission: Submission, entry: Entry, files: Sequence[Path]) -> Iterator[Finding]:
-    """Yield an error for each setting in which an entry is not the one that was trained; its Python file is only read."""
+    """Yield an error for each value in which an entry differs from its submission; its Python file is only read."""
     training, model = submission.training, submission.model.config
     pairs: dict[str, tuple[object, object]] = {
         "seeds.seed": (sorted(each.seed for each in submission.seeds if each.seed is not None), sorted(entry.seeds)),
+        "name": (submission.name, entry.name),
         "track": (submission.track, entry.track),
+        "data.name": (submission.data.name, entry.data.source),
+        "tuning.trials": (submission.tuning and submission.tuning.trials, entry.trials),
     }
+    if training is not None:
+        pairs["training.config.compute"] = (training.config.get("compute"), compute_settings(entry.compute))
     if entry.hidden_dim is not None:
         pairs["model.config.hidden_dim"] = (model.get("hidden_dim"), entry.hidden_dim)
     if (own := entry.own_classes) is not None and training is not None:
@@ -118,9 +124,9 @@ def _changed_findings(submission: Submission, entry: Entry, files: Sequence[Path
     if entry.code is not None:
         stated_digest, found = submission.code and submission.code.tree_sha256, sha256_hex(read_bytes(files[0]))
         pairs["code.tree_sha256"] = ((stated_digest or "none")[:16], found[:16])
-    for key, (trained, written) in sorted(pairs.items()):
-        if trained != written:
-            yield error("entry", key, f"the runs were trained with {quoted(trained)}, and the entry has {quoted(written)}")
+    for key, (stated_value, written) in sorted(pairs.items()):
+        if stated_value != written:
+            yield error("entry", key, f"{quoted(stated_value)} is stated, and the entry has {quoted(written)}")
 
 
 def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: Repository, base: str) -> list[Submitted]:

@@ -44,7 +44,8 @@ class RulesBroken(UsageError):
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
         super().__init__(
-            tuple(f"{each.where}: {each.message}." for each in findings), fix="Change the entry. Nothing was trained."
+            tuple(f"{each.where}: {each.message}." for each in findings),
+            fix="Correct what is named. Nothing was trained, and finished runs are kept.",
         )
 
 

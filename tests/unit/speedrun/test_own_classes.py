@@ -17,6 +17,7 @@ from marin_scaling.recipe.model_shape import ModelShape, training_flops
 from marin_scaling.run.spec import BatchStage, windows_before
 from marin_scaling.speedrun.checks import accounting_findings
 from marin_scaling.speedrun.entry import Entry, entry_files, entry_plan, read_entry, write_starter
+from marin_scaling.speedrun.from_runs import differing_keys
 from marin_scaling.speedrun.judge import entry_findings
 from marin_scaling.speedrun.submission import Submission, compared_flops, write_submission
 from marin_scaling.speedrun.train_entry import CodeNotRun, RulesBroken
@@ -223,7 +224,7 @@ def test_an_entry_that_was_changed_after_training_is_refused(tmp_path: Path, mon
     """By each setting that differs, before anything is trained again."""
     at = tmp_path / "speedruns" / "entries"
     at.mkdir(parents=True)
-    path = written(at, seeds=[0, 1])
+    path = written(at, seeds=[0, 1], trials=3, data={"source": "web", "train": "x.jsonl"})
     relative = path.relative_to(tmp_path).as_posix()
     model, optimizer = (
         {
@@ -246,12 +247,15 @@ def test_an_entry_that_was_changed_after_training_is_refused(tmp_path: Path, mon
         seeds=[0, 2],
         steps=21,
         z_loss_weight=0.1,
+        trials=9,
+        name="ada/other",
+        compute={"precision": "bfloat16"},
         track="other",
         model={**LLAMA["model"], "num_layers": 3},
         batch_size=[{"start": 0, "value": 8}],
     )
     wrong = {"model.config.num_layers", "seeds.seed", "track", "training.batch_size", "training.steps"}
-    wrong |= {"training.config.z_loss_weight"}
+    wrong |= {"training.config.z_loss_weight", "training.config.compute", "data.name", "tuning.trials", "name"}
     assert {each.where for each in entry_findings(made, root=tmp_path)} == wrong
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RulesBroken) as broken:
@@ -314,3 +318,20 @@ def test_batches_of_a_schedule_read_each_window_once() -> None:
     expected = tokens[starts[:, None] + np.arange(spec.model.seq_len)]
     assert np.array_equal(np.concatenate(batches), expected)
     assert np.array_equal(next(training_batches(spec, tokens, first_step=4)), batches[4])
+
+
+def test_a_count_that_nothing_is_compared_with_is_unchecked() -> None:
+    """As in a submission from a log."""
+    document = json.loads(
+        dump_canonical(counted(own=1e12, xla=1e12, stated=1e12, has_code=True).model_dump(mode="json", exclude_none=True))
+    )
+    del document["compute"]["xla_gradient_flops"]
+    found = list(accounting_findings(Submission.model_validate(document)))
+    assert [each.code for each in found if each.where == "compute.xla_gradient_flops"] == ["unchecked"]
+
+
+def test_a_retrained_entry_is_compared_by_its_counts_too() -> None:
+    """A count that was changed in the submission is not confirmed, also if it changes nothing on the board."""
+    true, false = (counted(own=1e12, xla=xla, stated=1e12, has_code=True) for xla in (1.05e12, 1.01e12))
+    assert set(differing_keys(false, true)) == {"compute.xla_gradient_flops"}
+    assert differing_keys(true, true) == {}
