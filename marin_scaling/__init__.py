@@ -39,6 +39,7 @@ _HOME = {
     "plan_entry": "speedrun.train_entry",
     "train_entry": "speedrun.train_entry",
     "confirm_entry": "speedrun.train_entry",
+    "submit_runs": "speedrun.submit",
     "new_experiment": "experiment.texts",
     "write_pull_request": "experiment.texts",
     "validate_experiments": "publish.experiment_pages",

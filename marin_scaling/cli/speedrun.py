@@ -38,6 +38,9 @@ _BASE = typer.Option(
 )
 _PEAK = typer.Option(None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip without a table entry.")
 _CONFIG = typer.Option(None, "--config", metavar="FILE", help="Levanter's configuration file, for settings that the logs lack.")
+_LOGGED_ENTRY = typer.Option(
+    None, "--entry", metavar="ENTRY.yaml", help="Entry of logged runs, with which they can be trained again; it has all names."
+)
 _PLACE = typer.Argument(Path("speedruns"), metavar="PLACE", help="A submission.json, or a folder of submissions.")
 
 
@@ -130,15 +133,16 @@ def import_files(
 @speedrun_app.command("submit")
 def submit(
     runs: list[str] = _RUNS,
-    name: str = typer.Option(
-        ..., "--name", metavar="GROUP/NAME", help="Name on the board; the part before the last / is the scaling group."
+    name: str | None = typer.Option(
+        None, "--name", metavar="GROUP/NAME", help="Name on the board; the part before the last / is the scaling group."
     ),
-    track: str = typer.Option(..., "--track", metavar="NAME", help="Track, a file in speedruns/tracks/."),
-    author: str = typer.Option(..., "--author", metavar="NAME", help="Author, who trained the runs."),
+    track: str | None = typer.Option(None, "--track", metavar="NAME", help="Track, a file in speedruns/tracks/."),
+    author: str | None = typer.Option(None, "--author", metavar="NAME", help="Author, who trained the runs."),
     description: str = typer.Option("", "--description", metavar="TEXT", help="What is new."),
     trials: int | None = typer.Option(
         None, "--trials", metavar="N", min=1, help="Number of runs made to choose the settings, including these."
     ),
+    entry: Path | None = _LOGGED_ENTRY,
     data: str | None = typer.Option(None, "--data", metavar="NAME", help="Training text of logs that do not name one."),
     config: Path | None = _CONFIG,
     peak: float | None = _PEAK,
@@ -147,43 +151,29 @@ def submit(
     """Make a submission from your runs, one per seed.
 
     All figures come from the runs' records or logs; missing ones stay absent, with the reason. The submission is validated
-    before it is written. Exit status 1 if it is refused.
+    before it is written. Exit status 1 if it is refused. Logs with --entry can be confirmed; the entry names model and
+    optimizer by Levanter's names, and its code is run to count.
 
     Example: marin-scale speedrun submit 22890dfc --name ada/wide --track cpu-bytes --author Ada --trials 4
     """
-    from pydantic import ValidationError
+    from marin_scaling.speedrun.entry import entry_files, read_entry
+    from marin_scaling.speedrun.submit import stored_folders, submit_runs
 
-    from marin_scaling.errors import UsageError
-    from marin_scaling.preregistration.tracked_run import named_spec
-    from marin_scaling.run.store import RUNS_DIR, read_run, run_folder
-    from marin_scaling.run.trackers import ONLINE
-    from marin_scaling.speedrun.from_logs import is_log, submission_from_logs
-    from marin_scaling.speedrun.from_runs import submission_from_runs
-    from marin_scaling.speedrun.submission import Author
-    from marin_scaling.speedrun.track import read_tracks, tracks_folder
-    from marin_scaling.strict_model import fault_text
-
-    if absent := [run for run in runs if "/" in run and not run.startswith(ONLINE) and not Path(run).exists()]:
-        raise UsageError(f"{absent[0]} does not exist.", fix="Name a run's folder or digest, or the log of a run.")
-    rules, sources = read_tracks(tracks_folder(to)).get(track), list[Path]()
-    stated: dict[str, Any] = {"name": name, "track": track, "description": description, "trials": trials}
-    if not all(map(is_log, runs)) and (data is not None or config is not None):
-        raise UsageError("--data and --config are for logs.", why="Records name their data.", fix="Leave the options out.")
-    try:
-        if all(map(is_log, runs)):
-            where: dict[str, Any] = {"rules": rules, "data": data, "config": config, "peak_flops_per_second": peak}
-            made = submission_from_logs(runs, **stated, author=Author(name=author), **where)
-        else:
-            stored = [read_run(run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations")))) for run in runs]
-            sources, held_out = [run.folder for run in stored], rules.evaluation_name if rules else None
-            made = submission_from_runs(
-                stored, **stated, author=Author(name=author), held_out=held_out, peak_flops_per_second=peak
-            )
-    except ValidationError as error:
-        raise UsageError(
-            f"{fault_text(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
-        ) from error
-    _write_judged(made, to=to, sources=sources)
+    made = submit_runs(
+        runs,
+        name=name,
+        track=track,
+        author=author,
+        description=description,
+        trials=trials,
+        entry=entry,
+        data=data,
+        config=config,
+        peak_flops_per_second=peak,
+        to=to,
+    )
+    beside = [entry, *entry_files(read_entry(entry), entry, root=Path())] if entry else []
+    _write_judged(made, to=to, sources=[*stored_folders(runs), *beside])
 
 
 def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path]) -> None:
@@ -314,7 +304,8 @@ def confirm(
     PLACE is a submission, or a folder. In a folder, the submissions of tracks with retrained_by_ci: true are retrained if
     their file, entry, recipe file or track differs from the base branch. A submission is confirmed if every seed is within
     the track's retraining_tolerance of its retrained loss, and the mean within the tolerance over the root of the number of
-    seeds. The new runs are not kept. An entry with Python code of its own needs --run-code: its code runs on this machine,
+    seeds. Of logged runs only the means are compared, and may also differ by the noise of their seeds. The new runs are not
+    kept. An entry with Python code of its own needs --run-code: its code runs on this machine,
     with your permissions. Exit status 1 if a submission is not confirmed.
 
     Example: marin-scale speedrun confirm speedruns/ada/dense-20/submission.json

@@ -153,16 +153,21 @@ def read_entry(path: Path) -> Entry:
     return read_part(path, Entry, noun="an entry", refused=_refused)
 
 
-_RUN = "marin-scale speedrun run"
+_RUN, SUBMIT = "marin-scale speedrun run", "marin-scale speedrun submit"
 
 
 def entry_of(submission: Submission) -> Path | None:
-    """Return the entry file that `marin-scale speedrun run` trained, from the repository's root; None if there is none."""
+    """Return the entry file that `speedrun run` trained or `speedrun submit` was given, from the repository's root, or None."""
     code = submission.code
-    if code is None or code.path is None or code.repository is not None or not (code.command or "").startswith(_RUN):
+    if code is None or code.path is None or code.repository is not None or not (code.command or "").startswith((_RUN, SUBMIT)):
         return None
     path = Path(code.path)
     return None if path.is_absolute() or ".." in path.parts else path
+
+
+def is_logged(submission: Submission) -> bool:
+    """Return True for an entry whose runs another trainer made, by their logs."""
+    return submission.code is not None and (submission.code.command or "").startswith(SUBMIT)
 
 
 def entry_files(entry: Entry, path: Path, *, root: Path) -> list[Path]:
@@ -308,12 +313,17 @@ def submission_of(
     document = made.model_dump(exclude_none=True)
     document["code"] = {**document["code"], "path": path.as_posix(), "command": f"{_RUN} {path.as_posix()}"}
     if isinstance(plan, OwnPlan):
-        counted = {"xla_flops": plan.xla_flops, "xla_gradient_flops": plan.xla_gradient_flops}
-        document["compute"] |= {**counted, "model_flops": _compared_flops(plan), "model_flops_formula": _formula(plan)}
+        document["compute"] |= own_counts(plan)
     document["absent"] = {key: why for key, why in made.absent.items() if key not in ("code.path", "code.command")}
     if entry.parent is not None:
         document["lineage"] = Lineage(parent=entry.parent, changes=entry.changes).model_dump()
     return Submission.model_validate(document)
+
+
+def own_counts(plan: OwnPlan) -> dict[str, Any]:
+    """Return the counted FLOPs of a model by its class, as in the section `compute` of a submission."""
+    counted = {"xla_flops": plan.xla_flops, "xla_gradient_flops": plan.xla_gradient_flops}
+    return {**counted, "model_flops": _compared_flops(plan), "model_flops_formula": _formula(plan)}
 
 
 def _refused(what: str | tuple[str, ...]) -> DocumentError:

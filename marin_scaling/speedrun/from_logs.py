@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,18 @@ import yaml
 
 from marin_scaling.accelerators import accelerator
 from marin_scaling.canonical_json import sha256_hex
+from marin_scaling.data.tokenizer import load_tokenizer
 from marin_scaling.errors import DocumentError, UsageError
 from marin_scaling.files import read_bytes
 from marin_scaling.printable import joined, quoted
 from marin_scaling.recipe.model_shape import OWN_COUNT
 from marin_scaling.run.import_runs import LoggedValues, TrackedRun
+from marin_scaling.run.plan import OwnPlan
 from marin_scaling.run.spec import BatchStage
 from marin_scaling.run.table_io import flat
 from marin_scaling.run.trackers import ONLINE, read_tracked_runs
+from marin_scaling.speedrun.entry import SUBMIT, Entry, entry_plan, own_counts, read_entry
+from marin_scaling.speedrun.from_runs import settings_of
 from marin_scaling.speedrun.submission import (
     Author,
     Compute,
@@ -66,6 +72,10 @@ _OF_SEEDS: Mapping[str, str] = {
     "log_sha256": "a log is on W&B",
     "curve": "a log has the held-out loss only at the end",
 }
+
+
+_OF_ENTRIES = ("code", "model.params_active", "model.params_non_embedding", "data.tokenizer")
+"""What logs lack and their entry has."""
 
 
 def submission_from_logs(
@@ -133,6 +143,85 @@ def submission_from_logs(
         absent=absent,
         verification=Verification(evidence=f"log of {first.run.kind}, {Path(first.run.source).name}"),
     )
+
+
+def submission_of_logged_entry(
+    places: Sequence[str],
+    *,
+    path: Path,
+    rules: Track | None,
+    config: Path | None = None,
+    peak_flops_per_second: float | None = None,
+) -> Submission:
+    """Return the submission of logs of an entry whose file is `path`, so that it can be trained again.
+
+    The entry names the classes of model and optimizer with their settings; they are counted here, which runs its code.
+    `DocumentError` lists every setting in which the logs differ from the entry.
+    """
+    entry = read_entry(path)
+    plan = entry_plan(entry, path=path)
+    if not isinstance(plan, OwnPlan):
+        raise UsageError(
+            f"{path} names the recipe {entry.recipe}.",
+            why="Logs are of Levanter's classes.",
+            fix="Name model and optimizer by Levanter's names, with the settings of the logged runs.",
+        )
+    about: dict[str, Any] = {"name": entry.name, "track": entry.track, "description": entry.description}
+    about |= {"author": entry.author, "trials": entry.trials, "data": entry.data.source, "config": config}
+    made = submission_from_logs(places, **about, rules=rules, peak_flops_per_second=peak_flops_per_second)
+    if differing := list(_differing(made, entry, plan)):
+        raise DocumentError(
+            tuple(
+                f"{key}: the logs have {quoted(logged)}, {path} has {quoted(written)}." for key, logged, written in differing
+            ),
+            why="The entry must give the logged runs if it is trained again.",
+            fix="Correct the entry.",
+        )
+    document = made.model_dump(exclude_none=True)
+    source = Path(os.path.relpath(path)).as_posix()
+    code = {"path": source, "command": f"{SUBMIT} LOG --entry {shlex.quote(source)}"}
+    document["code"] = code | ({"tree_sha256": sha256_hex(plan.code.encode())} if plan.code is not None else {})
+    document["model"] |= {
+        "params_active": plan.shape.params_active,
+        "params_non_embedding": plan.shape.params_non_embedding,
+        "flops_per_token": plan.model.flops_per_token,
+        "config": plan.model.model_dump(mode="json"),
+    }
+    document["training"]["config"] = settings_of(plan.recipe, plan.optimizer, entry.compute)
+    document["compute"] |= own_counts(plan)
+    document["data"]["tokenizer"] = load_tokenizer(entry.data.tokenizer, end_token=entry.data.end_token).identity.name
+    absent = {key: why for key, why in made.absent.items() if key not in _OF_ENTRIES}
+    absent |= {"code.repository": "the log contains no address", "code.commit": _NOT_LOGGED["code"]}
+    document["absent"] = absent | ({} if plan.code is not None else {"code.tree_sha256": "the entry has no code of its own"})
+    return Submission.model_validate(document)
+
+
+def _differing(made: Submission, entry: Entry, plan: OwnPlan) -> Iterator[tuple[str, object, object]]:
+    """Yield each setting in which logs differ from their entry, with the values of both; what one of them lacks is passed."""
+    assert made.training is not None  # as submission_from_logs makes it
+    seeds = sorted(each.seed for each in made.seeds if each.seed is not None)
+    pairs: dict[str, tuple[object, object]] = {
+        "seeds": (seeds, sorted(entry.seeds)),
+        "steps": (made.training.steps, plan.train_steps),
+        "batch_size": (_plain(made.training.stages), _plain(entry.batch_stages)),
+        "model.max_seq_len": (made.training.seq_len, plan.shape.seq_len),
+        "parameters": (made.model.params_total, plan.shape.params_total),
+        "FLOPs per token": (_digits(made.model.flops_per_token), _digits(plan.model.flops_per_token)),
+    }
+    for name, logged, written in (
+        ("model", made.model.config, plan.model.settings),
+        ("optimizer", made.training.config, plan.optimizer.settings),
+    ):
+        pairs |= {f"{name}.{key}": (logged[key], value) for key, value in flat(written).items() if key in logged}
+    return ((key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
+
+
+def _digits(value: float | None) -> str:
+    return f"{value:.4g}"
+
+
+def _plain(stages: Sequence[BatchStage]) -> list[dict[str, Any]]:
+    return [each.model_dump() for each in stages]
 
 
 def _configuration(path: Path) -> dict[str, Any]:

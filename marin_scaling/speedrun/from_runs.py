@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import fmean
+from statistics import fmean, variance
 from typing import Any
+
+from scipy.special import stdtrit
 
 from marin_scaling.accelerators import accelerator
 from marin_scaling.canonical_json import sha256_hex
@@ -16,7 +18,7 @@ from marin_scaling.errors import UsageError
 from marin_scaling.ladder.config import Compute as ComputeOfSteps
 from marin_scaling.printable import FAULTS_NAMED, quoted
 from marin_scaling.recipe.model_shape import OWN_COUNT, WITH_LM_HEAD, MoeShape, OwnShape, training_flops
-from marin_scaling.run.spec import OwnModelSpec, RunSpec
+from marin_scaling.run.spec import OptimizerSpec, OwnModelSpec, OwnOptimizerSpec, RunSpec
 from marin_scaling.run.store import StoredRun
 from marin_scaling.speedrun.submission import (
     EXACT,
@@ -106,7 +108,7 @@ def submission_from_runs(
             batch_schedule=spec.batch_schedule,
             seq_len=spec.model.seq_len,
             steps=spec.train_steps,
-            config=_settings(spec),
+            config=settings_of(spec.recipe, spec.optimizer, spec.compute),
         ),
         tuning=None if trials is None else Tuning(trials=trials),
         compute=Compute(model_flops=flops, model_flops_formula=LEVANTER_FLOPS if shape else OWN_COUNT, hardware=hardware),
@@ -229,10 +231,11 @@ def _environment(versions: Mapping[str, str]) -> Environment:
     return Environment(python=versions.get("python", "not recorded"), packages=packages)
 
 
-def _settings(spec: RunSpec) -> dict[str, Any]:
-    compute = compute_settings(spec.compute)
-    more = {} if compute is None else {"compute": compute}
-    return {"recipe": spec.recipe, **spec.optimizer.model_dump(mode="json"), **more}
+def settings_of(recipe: str, optimizer: OptimizerSpec | OwnOptimizerSpec, compute: ComputeOfSteps) -> dict[str, Any]:
+    """Return `training.config` of a submission."""
+    computed = compute_settings(compute)
+    more = {} if computed is None else {"compute": computed}
+    return {"recipe": recipe, **optimizer.model_dump(mode="json"), **more}
 
 
 def compute_settings(compute: ComputeOfSteps) -> dict[str, Any] | None:
@@ -281,6 +284,14 @@ def _agree(stated: object, recorded: object) -> bool:
     return stated == recorded
 
 
+_COVERED = 0.975
+"""Quantile of Student's t for the difference of two means: one of twenty honest ones is outside by noise alone."""
+
+
+MOST_TOLERANCE = 0.02
+"""Largest tolerance of the mean of logged runs, as a share of the loss: many groups of a board differ by less."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
     """Claimed and retrained losses of the same seeds, in bits per byte, with the track's tolerance of one seed.
@@ -293,40 +304,67 @@ class Confirmation:
     seeds: Mapping[int | None, tuple[float, float]]
     """Claimed and retrained loss by seed."""
     tolerance: float
+    one_order: bool = True
+    """False for runs of another trainer, which have other weights and batches from the same seed: only means are compared."""
 
     @property
     def confirmed(self) -> bool:
-        """True if the submission matches its entry, and every seed and the mean are reproduced."""
-        return not self.differs and all(abs(claimed - again) <= most for _, claimed, again, most in self._compared)
+        """True if the submission matches its entry, every seed and the mean are reproduced, and seeds do not scatter widely."""
+        close = all(abs(claimed - again) <= most for _, claimed, again, most in self._compared)
+        return close and not self.differs and not self._is_loose
+
+    @property
+    def _is_loose(self) -> bool:
+        """True if seeds scatter so much that the comparison of means says little."""
+        *_, (_, _, again, most) = self._compared
+        return not self.one_order and most > MOST_TOLERANCE * again
 
     @property
     def _compared(self) -> list[tuple[str, float, float, float]]:
-        """Name, claimed and retrained loss, and tolerance of each seed and of their mean."""
+        """Name, claimed and retrained loss, and tolerance of each seed and of their mean, or of the mean alone."""
         claimed, again = map(fmean, zip(*self.seeds.values(), strict=True))
         seeds = [(f"seed {seed}", *losses, self.tolerance) for seed, losses in self.seeds.items()]
-        return [*seeds, ("mean", claimed, again, self.tolerance / math.sqrt(len(self.seeds)))]
+        mean = ("mean", claimed, again, self.tolerance / math.sqrt(len(self.seeds)) + self._noise_of_means)
+        return [*seeds, mean] if self.one_order else [mean]
+
+    @property
+    def _noise_of_means(self) -> float:
+        """Largest difference of the means by the scatter of all seeds, as in Student's test; zero for runs of one order."""
+        if self.one_order:
+            return 0.0
+        count = len(self.seeds)
+        pooled = fmean(variance(losses) for losses in zip(*self.seeds.values(), strict=True))
+        return float(stdtrit(2 * count - 2, _COVERED)) * math.sqrt(2 * pooled / count)
 
     @property
     def sentence(self) -> str:
-        """Result, with a line for each key that differs, each seed and the mean."""
+        """Result, with a line for each key that differs, each seed and the mean; a difference is claimed minus retrained."""
         differs = list(self.differs.items())[:FAULTS_NAMED]
         lines = [
             f"{self.name}  {'confirmed' if self.confirmed else 'NOT confirmed'}, in bits per byte:",
             *(f"{quoted(key)}: claimed {_value(claimed)}, by its entry {_value(entry)}" for key, (claimed, entry) in differs),
+            f"{'':<8}{'claimed':>10}{'retrained':>11}{'difference':>12}{'tolerance':>11}",
             *(
-                f"{name}: claimed {claimed:.6f}, retrained {again:.6f}, difference {claimed - again:+.6f}, "
-                f"{'within' if abs(claimed - again) <= most else 'OUTSIDE'} the tolerance {most:.6f}"
+                f"{name:<8}{claimed:>10.6f}{again:>11.6f}{claimed - again:>+12.6f}{most:>11.6f}"
+                f"{'' if abs(claimed - again) <= most else '  OUTSIDE'}"
                 for name, claimed, again, most in self._compared
             ),
         ]
+        if not self.one_order:
+            lines.append(
+                f"Another trainer made these runs: means are compared, with {self._noise_of_means:.6f} for noise of seeds."
+            )
+        if self._is_loose:
+            lines.append(f"The tolerance is above {MOST_TOLERANCE:.0%} of the loss; submit more seeds.")
         return "\n  ".join(lines)
 
 
-def confirmation(submission: Submission, retrained: Submission, *, tolerance: float) -> Confirmation:
+def confirmation(submission: Submission, retrained: Submission, *, tolerance: float, one_order: bool = True) -> Confirmation:
     """Compare a submission with its retrained entry, seed by seed; `UsageError` for other seeds or fewer than two.
 
     `tolerance` is the largest difference of one seed in bits per byte (`Track.retraining_tolerance`). The means may differ
-    by the tolerance over the root of the number of seeds, as errors of independent retrainings average.
+    by the tolerance over the root of the number of seeds, as errors of independent retrainings average. Runs of another trainer
+    are not of `one_order`: their means may also differ by the noise of seeds, and what their logs lack is not compared.
     """
     claimed, losses = ({each.seed: each.bits_per_byte for each in one.seeds} for one in (submission, retrained))
     stated = [each.seed for each in submission.seeds]
@@ -336,11 +374,15 @@ def confirmation(submission: Submission, retrained: Submission, *, tolerance: fl
             why="The comparison needs the same seeds, two or more.",
             fix="Submit all seeds of the entry, two or more.",
         )
+    differs = differing_keys(submission, retrained)
+    if not one_order:
+        differs = {key: pair for key, pair in differs.items() if pair[0] is not None and not key.startswith("evaluation.")}
     return Confirmation(
         name=submission.name,
-        differs=differing_keys(submission, retrained),
+        differs=differs,
         seeds={seed: (claimed[seed], loss) for seed, loss in losses.items()},
         tolerance=tolerance,
+        one_order=one_order,
     )
 
 

@@ -14,7 +14,6 @@ from marin_scaling.errors import Finding, MarinScalingError, error, warning
 from marin_scaling.files import read_bytes
 from marin_scaling.git import GitError, Repository, find_repository, require_repository
 from marin_scaling.printable import quoted
-from marin_scaling.run.spec import BatchStage
 from marin_scaling.run.store import records_by_log
 from marin_scaling.speedrun.checks import Rank, Validated, validate
 from marin_scaling.speedrun.entry import Entry, entry_files, entry_of, read_entry
@@ -116,10 +115,9 @@ def _changed_findings(submission: Submission, entry: Entry, files: Sequence[Path
             settings = config.get("settings")
             stated = {"type": config.get("type"), **(settings if isinstance(settings, dict) else {})}
             pairs |= {f"{key}.config.{name}": (stated.get(name), section.get(name)) for name in {*stated, *section}}
-        stages = training.batch_schedule or (BatchStage(start=0, value=training.batch_size),)
         pairs["training.config.z_loss_weight"] = (training.config.get("z_loss_weight"), own.z_loss_weight)
         pairs["training.steps"] = (training.steps, own.steps)
-        before, now = ([each.model_dump() for each in one] for one in (stages, own.batch_stages))
+        before, now = ([each.model_dump() for each in one] for one in (training.stages, own.batch_stages))
         pairs["training.batch_size"] = (before, now)
     if entry.code is not None:
         stated_digest, found = submission.code and submission.code.tree_sha256, sha256_hex(read_bytes(files[0]))

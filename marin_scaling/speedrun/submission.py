@@ -168,6 +168,11 @@ class Training(Part):
     """All other settings, under the author's names."""
 
     @property
+    def stages(self) -> tuple[BatchStage, ...]:
+        """Stages of the batch size, one if all steps have the same."""
+        return self.batch_schedule or (BatchStage(start=0, value=self.batch_size),)
+
+    @property
     def windows(self) -> int:
         """Sequences of all steps."""
         return windows_before(self.steps, self.batch_schedule, batch_size=self.batch_size)

@@ -17,6 +17,7 @@ from marin_scaling.speedrun.entry import (
     entry_of,
     entry_plan,
     entry_specs,
+    is_logged,
     name_findings,
     planned_claim,
     read_entry,
@@ -105,7 +106,8 @@ def confirm_entry(
         place = Workplace(runs_dir=Path(folder).absolute() / "runs", work_root=Path(folder).absolute())
         again = _trained(entry, at=place, on=on, tracks=tracks)
     track = tracks.get(claimed.track)
-    return confirmation(claimed, again, tolerance=track.retraining_tolerance if track else RETRAINING_TOLERANCE)
+    tolerance = track.retraining_tolerance if track else RETRAINING_TOLERANCE
+    return confirmation(claimed, again, tolerance=tolerance, one_order=not is_logged(claimed))
 
 
 class CodeNotRun(UsageError):
