@@ -286,6 +286,7 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
     found = [*_too_large(ladder, plans), *_little_shared(ladder), *_of_the_recipe(plans)]
+    found += _unusual_widths(ladder.file.recipe, widths)
     if ladder.is_sweep:
         return [finding for finding in found if finding.where != TARGET]
     return [*found, *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
@@ -360,14 +361,19 @@ def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
     yield from (warning("recipe", _listed(plan.rung_name for plan in which), doubt) for doubt, which in found.items())
 
 
-def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
-    """Yield rungs that the recipe itself would not choose, and budgets whose bowl cannot be widened."""
+def _unusual_widths(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
+    """Yield rungs that the recipe itself would not choose."""
     recipe = find_recipe(name)
     outside = [plan for budget, at in widths.items() for width, plan in at.items() if width not in recipe.widths_at(budget)]
     if outside:
         ratios = _listed(f"{float(f'{plan.tokens_per_param:.3g}'):g}" for plan in outside)
         message = f"{ratios} tokens per parameter, outside the range in which the recipe itself chooses runs"
         yield warning("unusual-width", _listed(plan.rung_name for plan in outside), message)
+
+
+def _at_the_edge(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
+    """Yield budgets whose bowl cannot be widened."""
+    recipe = find_recipe(name)
     for end, extreme, beyond in ((0, "narrowest", "smaller"), (-1, "widest", "larger")):
         limit = recipe.widths()[end]
         if there := [format_flops(budget) for budget, at in widths.items() if limit in at]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from marin_scaling.errors import Severity
 from marin_scaling.ladder.config import LadderFile, read_ladder_file
 from marin_scaling.ladder.plan import Ladder, ladder_table, plan_findings, plan_ladder
+from marin_scaling.run.plan import load_ladder
 
 QUICKSTART = Path(__file__).parents[3] / "ladders" / "quickstart.yaml"
 
@@ -35,6 +36,12 @@ def test_rungs_where_the_recipe_ends_are_doubted() -> None:
     widest = plan_findings(plan_ladder(ladder([16, 20, 24], [16, 20, 24], [16, 20, 24], [16, 20, 24], [24, 64, 128])))[-1]
     assert (widest.code, widest.where) == ("edge-of-recipe", "4.8e11 FLOPs")
     assert "widest width, 128;" in widest.message
+
+
+def test_a_sweep_has_the_warnings_about_its_runs() -> None:
+    """Not those about bowls and targets, which a sweep does not need."""
+    swept = load_ladder(QUICKSTART).swept(learning_rate=[0.5, 1, 2]).plan()
+    assert [(each.code, each.where) for each in plan_findings(swept)] == [("unusual-width", "2.4e11/12")]
 
 
 def test_a_rate_at_its_cap_is_doubted_with_its_rung() -> None:
