@@ -133,7 +133,7 @@ def _entry_path(submission: Submission) -> Path:
         raise UsageError(
             f"{submission.name} has no entry file{f': {path} does not exist' if path else ''}.",
             why="A submission is retrained from the entry that code.path names.",
-            fix="Commit the entry file; run in the folder above speedruns/; or submit with marin-scale speedrun run.",
+            fix="Commit the entry file; run in the folder above speedruns/; or submit with speedrun run, or logs with --entry.",
         )
     return path
 
