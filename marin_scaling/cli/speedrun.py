@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from marin_scaling.accelerators import Machine
     from marin_scaling.errors import Finding
     from marin_scaling.speedrun.checks import Validated
+    from marin_scaling.speedrun.entry import Entry
     from marin_scaling.speedrun.submission import Submission
     from marin_scaling.speedrun.track import Track
 
@@ -172,11 +173,12 @@ def submit(
         peak_flops_per_second=peak,
         to=to,
     )
-    beside = [entry, *entry_files(read_entry(entry), entry, root=Path())] if entry else []
-    _write_judged(made, to=to, sources=[*stored_folders(runs), *beside])
+    read = read_entry(entry) if entry else None
+    beside = [entry, *entry_files(read, entry, root=Path())] if entry and read else []
+    _write_judged(made, to=to, sources=[*stored_folders(runs), *beside], entry=read)
 
 
-def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path]) -> None:
+def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path], entry: Entry | None = None) -> None:
     """Write a valid submission and name the files to commit with it; exit with status 1 for a refused one."""
     from datetime import UTC, datetime
 
@@ -190,8 +192,12 @@ def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path]) -> Non
         raise typer.Exit(1)
     path = write_submission(to, made)
     files = " ".join(shlex.quote(str(each)) for each in (path.parent, *sources))
-    typer.echo(f"Submission: {path}\nNext: commit it with its records, push a branch to your fork, and open a pull request:")
+    typer.echo(f"Submission: {path}\nNext: commit it, push a branch to your fork, and open a pull request:")
     typer.echo(f"  git add {files}\n  git commit -m {shlex.quote(f'Submit {made.name}')}")
+    if entry is not None:
+        typer.echo(f"Others confirm it with: marin-scale speedrun confirm {shlex.quote(str(path))}")
+        if texts := entry.data.places:
+            typer.echo(wrapped(f"They need {joined(texts)}: commit these, or use places that others reach.", "", hang=2))
 
 
 def print_findings(validated: Validated, *, shown: list[Finding]) -> None:
@@ -286,7 +292,7 @@ def run(
     if folders == sorted(run_folders(RUNS_DIR / entry.runs_folder)):
         folders = [RUNS_DIR / entry.runs_folder]
     typer.echo(f"{made.bits_per_byte:.4f} bits per byte, the mean of {counted(len(made.seeds), 'seed')}")
-    _write_judged(made, to=to, sources=[*folders, entry_path, *entry_files(entry, entry_path, root=Path())])
+    _write_judged(made, to=to, sources=[*folders, entry_path, *entry_files(entry, entry_path, root=Path())], entry=entry)
 
 
 @speedrun_app.command("confirm")

@@ -236,6 +236,12 @@ class Data(Part):
         return self.corpora or ({"train": self.train} if self.train is not None else {})
 
     @property
+    def places(self) -> list[str]:
+        """Places of all text and of the tokenizer; none for bytes of the standard library."""
+        of_texts = [each.location for each in (*self.texts.values(), *self.validation.values())]
+        return [*dict.fromkeys(of_texts), *([self.tokenizer] if self.tokenizer != "bytes" else [])]
+
+    @property
     def mixes(self) -> tuple[MixPhase, ...]:
         """Phases of a run on a mix: one, or several; none for a single text."""
         return (MixPhase(mix=self.mix),) if self.mix else self.phases

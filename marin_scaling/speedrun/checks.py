@@ -386,7 +386,7 @@ def _figures(submission: Submission) -> Iterable[Hashable]:
 
 _ONE_IS_ENOUGH = ("name", "duplicate")
 _RULES: tuple[tuple[str, str, _Marks, str], ...] = (
-    ("name", "name", _names, "duplicate name: another submission is called {}"),
+    ("name", "name", _names, "duplicate name: another submission is called {}; remove its folder to replace it"),
     ("duplicate", "seeds.log", _logs, "duplicate run: the log is that of {}"),
     ("duplicate", "seeds.log_sha256", _digests, "duplicate run: the digest of the log is that of {}"),
     ("copied", "seeds.bits_per_byte", _figures, "copied: result and end time are exactly those of {}"),

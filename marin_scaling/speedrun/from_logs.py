@@ -75,7 +75,7 @@ _OF_SEEDS: Mapping[str, str] = {
 
 
 _OF_ENTRIES = ("code", "model.params_active", "model.params_non_embedding", "data.tokenizer")
-"""What logs lack and their entry has."""
+"""Keys that logs lack and their entry has."""
 
 
 def submission_from_logs(
@@ -96,17 +96,7 @@ def submission_from_logs(
     `data` names the training text if the log does not; `config` is Levanter's configuration file, for settings that the log
     lacks. `DocumentError` lists what the logs lack, and `UsageError` in what the runs differ besides their seeds.
     """
-    given = {} if config is None else _configuration(config)
-    held_out = f"{rules.evaluation_name}/" if rules and rules.evaluation_name else ""
-    curves = [_SECONDS, f"eval/{held_out}{_BPB}"]
-    runs = [_Logged(run, given) for run in read_tracked_runs(*places, curves=curves)]
-    if problems := [f"{run.source}: {each}" for run in runs for each in run.problems(rules, data=data)]:
-        raise DocumentError(
-            tuple(f"{each}." for each in problems),
-            why="A submission needs the result, settings, parameters, tokens and FLOPs of finished runs.",
-            fix="Name logs of finished runs of Levanter; add --data NAME or --config FILE for what they lack.",
-        )
-    _require_one_recipe(runs)
+    runs = _logged_runs(places, rules=rules, data=data, config=config)
     first, absent = runs[0], dict(_NOT_LOGGED)
     key = first.loss_key(rules)
     assert key is not None  # a problem otherwise
@@ -145,6 +135,22 @@ def submission_from_logs(
     )
 
 
+def _logged_runs(places: Sequence[str], *, rules: Track | None, data: str | None, config: Path | None) -> list[_Logged]:
+    """Return the runs of logs that have all that a submission needs and differ only in their seeds."""
+    given = {} if config is None else _configuration(config)
+    held_out = f"{rules.evaluation_name}/" if rules and rules.evaluation_name else ""
+    curves = [_SECONDS, f"eval/{held_out}{_BPB}"]
+    runs = [_Logged(run, given) for run in read_tracked_runs(*places, curves=curves)]
+    if problems := [f"{run.source}: {each}" for run in runs for each in run.problems(rules, data=data)]:
+        raise DocumentError(
+            tuple(f"{each}." for each in problems),
+            why="A submission needs the result, settings, parameters, tokens and FLOPs of finished runs.",
+            fix="Name logs of finished runs of Levanter; add --data NAME or --config FILE for what they lack.",
+        )
+    _require_one_recipe(runs)
+    return runs
+
+
 def submission_of_logged_entry(
     places: Sequence[str],
     *,
@@ -169,7 +175,8 @@ def submission_of_logged_entry(
     about: dict[str, Any] = {"name": entry.name, "track": entry.track, "description": entry.description}
     about |= {"author": entry.author, "trials": entry.trials, "data": entry.data.source, "config": config}
     made = submission_from_logs(places, **about, rules=rules, peak_flops_per_second=peak_flops_per_second)
-    if differing := list(_differing(made, entry, plan)):
+    (first, *_) = _logged_runs(places, rules=rules, data=entry.data.source, config=config)
+    if differing := [*_differing(made, entry, plan), *first.differing(entry, evaluation=made.evaluation.name)]:
         raise DocumentError(
             tuple(
                 f"{key}: the logs have {quoted(logged)}, {path} has {quoted(written)}." for key, logged, written in differing
@@ -269,9 +276,11 @@ class _Logged:
         wanted = f" of {rules.evaluation_name}" if rules and rules.evaluation_name else ""
         if len(keys) != 1 or self.values.number(keys[0]) is None:
             found.append(f"it has {joined(keys) if keys else 'no key'} for the bits per byte{wanted}; one number is needed")
-        for key in ("parameter_count", "throughput/total_tokens", "trainer/num_train_steps"):
-            if self.count(key) is None:
-                found.append(f"it has no {key}")
+        counts = ("parameter_count", "throughput/total_tokens", "trainer/num_train_steps")
+        missing = [key for key in counts if self.count(key) is None]
+        if missing == list(counts):
+            return [f"it is no whole log of Levanter: it has none of {joined(counts)}"]
+        found += [f"it has no {key}" for key in missing]
         if self.values.number("throughput/total_gflops") is None:
             found.append("it has no throughput/total_gflops")
         if not self.stages:
@@ -280,7 +289,29 @@ class _Logged:
             found.append("it has no train_seq_len and no model/max_seq_len")
         if data is None and self.data_name is None:
             found.append("it does not name one training text")
+        if data is not None and self.data_name not in (None, data):
+            found.append(f"its training text is {self.data_name}, and {data} is given")
         return found
+
+    def differing(self, entry: Entry, *, evaluation: str) -> Iterator[tuple[str, object, object]]:
+        """Yield settings beside the classes in which the log differs from an entry, with the values of both."""
+        begun = self.config.get("initialize_from_checkpoint_path") or self.config.get("initialize_from_hf") or "new weights"
+        own = entry.data.tokenizer
+        pairs = {
+            "first weights": (begun, "new weights"),
+            "data.tokenizer": (Path(self.tokenizer or own).name, Path(own).name),
+            "z_loss_weight": (self.config.get("z_loss_weight", entry.z_loss_weight), entry.z_loss_weight),
+            "compute.precision": (self._precision or entry.compute.precision, entry.compute.precision),
+        }
+        yield from ((key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
+        if (held_out := list(entry.data.validation)) and not any(same_held_out(name, evaluation) for name in held_out):
+            yield "data.validation", evaluation, joined(held_out)
+
+    @property
+    def _precision(self) -> str | None:
+        """The type of activations and products; None if the log does not name it."""
+        named = self.config.get("trainer/mp/compute_dtype")
+        return named.rpartition(".")[2] if isinstance(named, str) else None
 
     @property
     def tokens(self) -> int:

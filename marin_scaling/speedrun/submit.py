@@ -43,6 +43,8 @@ def submit_runs(
     """
     if absent := [run for run in runs if "/" in run and not run.startswith(ONLINE) and not Path(run).exists()]:
         raise UsageError(f"{absent[0]} does not exist.", fix="Name a run's folder or digest, or the log of a run.")
+    if twice := sorted({run for run in runs if runs.count(run) > 1}):
+        raise UsageError(f"{twice[0]} is named {runs.count(twice[0])} times.", fix="Name each run once.")
     options: dict[str, object] = {"name": name, "track": track, "author": author}
     given = [key for key, value in (options | {"description": description, "trials": trials, "data": data}).items() if value]
     logged, tracks = all(map(is_log, runs)), read_tracks(tracks_folder(Path(to)))

@@ -200,7 +200,7 @@ def measured_table(statement: Statement) -> str:
 
 
 def _named(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()))
+    return ", ".join(f"{name} {value}" for name, value in sorted(values.items()) if value is not None)
 
 
 _AMENDMENT_QUESTIONS = (

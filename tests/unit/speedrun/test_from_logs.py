@@ -100,6 +100,18 @@ def test_what_a_log_lacks_is_named(summary: dict[str, Any], sections: dict[str, 
         made(log(tmp_path / "a", summary=summary, **sections))
 
 
+def test_a_given_text_may_not_contradict_the_log(tmp_path: Path) -> None:
+    """Otherwise a log of other data would enter the track of these."""
+    with pytest.raises(DocumentError, match=r"web.*finer"):
+        made(log(tmp_path / "a"), data="finer")
+
+
+def test_a_file_that_is_no_log_has_one_problem(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as error:
+        made(log(tmp_path / "a", summary=dict.fromkeys(SUMMARY), trainer={}))
+    assert len(error.value.lines) == 1
+
+
 def test_held_out_texts_without_a_track_that_chooses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="c4_en"):
         made(log(tmp_path / "a"), rules=None)
