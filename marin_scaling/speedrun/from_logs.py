@@ -279,7 +279,7 @@ class _Logged:
         counts = ("parameter_count", "throughput/total_tokens", "trainer/num_train_steps")
         missing = [key for key in counts if self.count(key) is None]
         if missing == list(counts):
-            return [f"it is no whole log of Levanter: it has none of {joined(counts)}"]
+            return [f"it is no whole log of Levanter: {joined(counts)} are missing"]
         found += [f"it has no {key}" for key in missing]
         if self.values.number("throughput/total_gflops") is None:
             found.append("it has no throughput/total_gflops")
