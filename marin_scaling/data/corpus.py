@@ -297,5 +297,5 @@ def require_windows(tokens: int, *, seq_len: int, windows: int) -> None:
         raise DataError(
             f"{windows} evaluation windows of {seq_len} tokens do not fit into {tokens} held-out tokens.",
             why="Overlapping windows would count the same text twice.",
-            fix="Lower evaluation.windows in the ladder file." if seq_len <= tokens else "Hold out more text.",
+            fix="Lower evaluation.windows." if seq_len <= tokens else "Hold out more text.",
         )

@@ -68,7 +68,7 @@ def _without_files(address: str, *, is_folder: bool) -> DataError:
         what, more = "there is no such file", "; paths are relative to the current folder"
     return DataError(
         f"{address}: {what}.",
-        fix=f"Fix data in the ladder file{more}.",
+        fix=f"Correct the section data{more}.",
     )
 
 
@@ -230,7 +230,7 @@ _FIX = "Fix the file, or name the key that holds the text: text_key of these tex
 def _unreadable(address: str, error: Exception) -> DataError:
     return DataError(
         f"{address} cannot be read: {getattr(error, 'strerror', None) or first_line(error)}.",
-        fix="Fix data in the ladder file, or make the place reachable (credentials, network, the store's fsspec driver).",
+        fix="Correct the section data, or make the place reachable (credentials, network, the store's fsspec driver).",
     )
 
 

@@ -174,7 +174,7 @@ def _write_row(
         few = f"{texts.location} has no documents, or none of these is among the {share:.1%} that are held out."
         raise DataError(
             few if share else f"{texts.location} holds no text.",
-            fix="Fix data in the ladder file; of few documents hold out more (data.held_out: 0.1), or name data.validation.",
+            fix="Correct the section data; of few documents hold out more (data.held_out: 0.1), or name data.validation.",
         )
     return RowFacts(tokens=row.tokens, text_bytes=row.text_bytes, sha256=row.sha256.hexdigest())
 

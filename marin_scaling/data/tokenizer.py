@@ -137,7 +137,7 @@ def load_tokenizer(name: str, *, end_token: str | None = None) -> Tokenizer:
         raise DataError(
             f"The tokenizer {name!r} cannot be loaded: {first_line(error)}.",
             why="It must be the hub's name of a tokenizer, or a folder that AutoTokenizer loads.",
-            fix="Fix data.tokenizer in the ladder file; log in (hf auth login) for a gated one. If conversion fails: "
+            fix="Correct data.tokenizer; log in (hf auth login) for a gated one. If conversion fails: "
             f"AutoTokenizer.from_pretrained({name!r}).save_pretrained(FOLDER), and name that folder.",
         ) from error
     separator = _end_token(found, whole, name, end_token)
@@ -218,7 +218,7 @@ def _end_token(found: Any, whole: Mapping[str, Any], name: str, end_token: str |
     raise DataError(
         f"The tokenizer {name!r} has no token for the end of a text: none in tokenizer_config.json, {', '.join(_END_FILES)}.",
         why="Documents would run into each other.",
-        fix="Name one in the ladder file, as in data.end_token: '<|endoftext|>'.",
+        fix="Name one, as in data.end_token: '<|endoftext|>'.",
     )
 
 
@@ -260,7 +260,7 @@ def require_folder(name: str) -> None:
         raise DataError(
             f"The tokenizer {name!r}: there is no such folder.",
             why="A name that looks like a path is not searched on the Hugging Face hub.",
-            fix="Fix data.tokenizer in the ladder file: a path relative to the current folder, or an absolute one.",
+            fix="Correct data.tokenizer: a path relative to the current folder, or an absolute one.",
         )
 
 

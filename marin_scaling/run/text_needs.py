@@ -48,7 +48,7 @@ def require_data(spec: RunSpec, *, corpus: TokenCorpus, epochs: int | None = Non
             f"The run of {format_flops(spec.budget_flops)} FLOPs at width {spec.model.hidden_dim} needs "
             f"{spec.trained_tokens} tokens; the training data have {len(corpus.train)}, seen {_times(spec.epochs)}.",
             why="Repeated text is worth less than new text, which biases a law.",
-            fix="Lower the budget or raise the model size in the ladder file, add text, or allow repeats: data.epochs.",
+            fix="Lower the budget or raise the model size, add text, or allow repeats: data.epochs.",
         )
     for name, tokens in corpus.validation.items():
         least = spec.evaluation.windows if name == HELD_OUT else 1
