@@ -191,9 +191,13 @@ def _write_judged(made: Submission, *, to: Path, sources: Sequence[Path], entry:
         typer.echo("Nothing was written.")
         raise typer.Exit(1)
     path = write_submission(to, made)
-    files = " ".join(shlex.quote(str(each)) for each in (path.parent, *sources))
+    _print_next(path, files=[path.parent, *sources], name=made.name, entry=entry)
+
+
+def _print_next(path: Path, *, files: Sequence[Path], name: str, entry: Entry | None) -> None:
+    """Print how a written submission is proposed and confirmed."""
     typer.echo(f"Submission: {path}\nNext: commit it, push a branch to your fork, and open a pull request:")
-    typer.echo(f"  git add {files}\n  git commit -m {shlex.quote(f'Submit {made.name}')}")
+    typer.echo(f"  git add {shlex.join(map(str, files))}\n  git commit -m {shlex.quote(f'Submit {name}')}")
     if entry is not None:
         typer.echo(f"Others confirm it with: marin-scale speedrun confirm {shlex.quote(str(path))}")
         if texts := entry.data.places:

@@ -285,8 +285,7 @@ def plan_findings(ladder: Ladder) -> list[Finding]:
     """Return what to look at before training: few budgets or widths, a far target, and rungs at the edge of the recipe."""
     plans = [rung.plan for rung in ladder.rungs if rung.seed == ladder.file.seeds[0]]
     widths = _widths_by_budget(plans)
-    found = [*_too_large(ladder, plans), *_little_shared(ladder), *_of_the_recipe(plans)]
-    found += _unusual_widths(ladder.file.recipe, widths)
+    found = [*_too_large(ladder, plans), *_little_shared(ladder), *_of_the_recipe(ladder.file.recipe, plans)]
     if ladder.is_sweep:
         return [finding for finding in found if finding.where != TARGET]
     return [*found, *_at_the_edge(ladder.file.recipe, widths), *_too_few(widths), *_too_far(ladder)]
@@ -352,20 +351,15 @@ def _little_shared(ladder: Ladder) -> Iterator[Finding]:
         yield warning("shared-trunk", "shared_trunk", f"saves {saved:.0%} of the FLOPs: {why}")
 
 
-def _of_the_recipe(plans: Sequence[RungPlan]) -> Iterator[Finding]:
-    """Yield the recipe's warnings about single runs, each sentence once."""
+def _of_the_recipe(name: str, plans: Sequence[RungPlan]) -> Iterator[Finding]:
+    """Yield the recipe's warnings about single runs, each sentence once, and the rungs that it would not choose."""
     found: dict[str, list[RungPlan]] = {}
     for plan in plans:
         for doubt in plan.doubts:
             found.setdefault(doubt, []).append(plan)
     yield from (warning("recipe", _listed(plan.rung_name for plan in which), doubt) for doubt, which in found.items())
-
-
-def _unusual_widths(name: str, widths: dict[float, dict[int, RungPlan]]) -> Iterator[Finding]:
-    """Yield rungs that the recipe itself would not choose."""
     recipe = find_recipe(name)
-    outside = [plan for budget, at in widths.items() for width, plan in at.items() if width not in recipe.widths_at(budget)]
-    if outside:
+    if outside := [plan for plan in plans if plan.shape.hidden_dim not in recipe.widths_at(plan.budget_flops)]:
         ratios = _listed(f"{float(f'{plan.tokens_per_param:.3g}'):g}" for plan in outside)
         message = f"{ratios} tokens per parameter, outside the range in which the recipe itself chooses runs"
         yield warning("unusual-width", _listed(plan.rung_name for plan in outside), message)

@@ -41,10 +41,7 @@ def submit_runs(
     wandb:ENTITY/PROJECT. `name`, `track` and `author` are needed, or `entry`, the path of the entry file of logged runs, which
     has them. `data` and `config` complete logs; `to` is the folder with the tracks. `UsageError` for what cannot be combined.
     """
-    if absent := [run for run in runs if "/" in run and not run.startswith(ONLINE) and not Path(run).exists()]:
-        raise UsageError(f"{absent[0]} does not exist.", fix="Name a run's folder or digest, or the log of a run.")
-    if twice := sorted({run for run in runs if runs.count(run) > 1}):
-        raise UsageError(f"{twice[0]} is named {runs.count(twice[0])} times.", fix="Name each run once.")
+    _require_runs(runs)
     options: dict[str, object] = {"name": name, "track": track, "author": author}
     given = [key for key, value in (options | {"description": description, "trials": trials, "data": data}).items() if value]
     logged, tracks = all(map(is_log, runs)), read_tracks(tracks_folder(Path(to)))
@@ -75,6 +72,14 @@ def submit_runs(
         raise UsageError(
             f"{fault_text(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
         ) from error
+
+
+def _require_runs(runs: Sequence[str]) -> None:
+    """Raise `UsageError` for a place that does not exist, or that is named twice."""
+    if absent := [run for run in runs if "/" in run and not run.startswith(ONLINE) and not Path(run).exists()]:
+        raise UsageError(f"{absent[0]} does not exist.", fix="Name a run's folder or digest, or the log of a run.")
+    if twice := sorted({run for run in runs if runs.count(run) > 1}):
+        raise UsageError(f"{twice[0]} is named {runs.count(twice[0])} times.", fix="Name each run once.")
 
 
 def stored_folders(runs: Sequence[str]) -> list[Path]:
