@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import fmean, variance
+from statistics import fmean, stdev
 from typing import Any
 
 from scipy.special import stdtrit
@@ -329,12 +329,14 @@ class Confirmation:
 
     @property
     def _noise_of_means(self) -> float:
-        """Largest difference of the means by the scatter of all seeds, as in Student's test; zero for runs of one order."""
+        """Largest difference of the means by the scatter of the retrained seeds; zero for runs of one order.
+
+        The claimed losses do not count, because their author could spread them.
+        """
         if self.one_order:
             return 0.0
-        count = len(self.seeds)
-        pooled = fmean(variance(losses) for losses in zip(*self.seeds.values(), strict=True))
-        return float(stdtrit(2 * count - 2, _COVERED)) * math.sqrt(2 * pooled / count)
+        count, again = len(self.seeds), [retrained for _, retrained in self.seeds.values()]
+        return float(stdtrit(count - 1, _COVERED)) * stdev(again) * math.sqrt(2 / count)
 
     @property
     def sentence(self) -> str:
