@@ -200,7 +200,7 @@ def _print_next(path: Path, *, files: Sequence[Path], name: str, entry: Entry | 
     typer.echo(f"  git add {shlex.join(map(str, files))}\n  git commit -m {shlex.quote(f'Submit {name}')}")
     if entry is not None:
         typer.echo(f"Others confirm it with: marin-scale speedrun confirm {shlex.quote(str(path))}")
-        if texts := entry.data.places:
+        if texts := entry.data.local_places:
             typer.echo(wrapped(f"They need {joined(texts)}: commit these, or use places that others reach.", "", hang=2))
 
 

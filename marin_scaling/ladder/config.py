@@ -236,10 +236,12 @@ class Data(Part):
         return self.corpora or ({"train": self.train} if self.train is not None else {})
 
     @property
-    def places(self) -> list[str]:
-        """Places of all text and of the tokenizer; none for bytes of the standard library."""
-        of_texts = [each.location for each in (*self.texts.values(), *self.validation.values())]
-        return [*dict.fromkeys(of_texts), *([self.tokenizer] if self.tokenizer != "bytes" else [])]
+    def local_places(self) -> list[str]:
+        """Places of text and tokenizer on this machine, not on a hub or in a bucket."""
+        texts = [*self.texts.values(), *self.validation.values()]
+        files = [place for each in texts for place in (*(each.files or ()), each.cache) if place and "://" not in place]
+        named = [name for name in (*(each.dataset for each in texts), self.tokenizer) if name and Path(name).exists()]
+        return list(dict.fromkeys([*files, *named]))
 
     @property
     def mixes(self) -> tuple[MixPhase, ...]:
