@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.data.corpus import BYTES, HELD_OUT, TRAIN, RowFacts, TokenCorpus
@@ -257,6 +257,8 @@ class OwnPlan:
     """FLOPs of all steps as XLA counts them, with the optimizer."""
     xla_gradient_flops: float
     """FLOPs of all gradients as XLA counts them."""
+    whole_settings: Mapping[str, Mapping[str, Any]]
+    """All settings of `model` and `optimizer`, with the defaults of their classes."""
     recipe: str = "levanter"
     doubts: tuple[str, ...] = ()
 

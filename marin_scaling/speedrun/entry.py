@@ -312,18 +312,20 @@ def submission_of(
     )
     document = made.model_dump(exclude_none=True)
     document["code"] = {**document["code"], "path": path.as_posix(), "command": f"{_RUN} {path.as_posix()}"}
-    if isinstance(plan, OwnPlan):
-        document["compute"] |= own_counts(plan)
     document["absent"] = {key: why for key, why in made.absent.items() if key not in ("code.path", "code.command")}
+    return Submission.model_validate(document | of_entry(document, entry, plan=plan))
+
+
+def of_entry(document: Mapping[str, Any], entry: Entry, *, plan: RungPlan | OwnPlan) -> dict[str, Any]:
+    """Return the sections of a submission that its entry determines: counts of own classes, and the parent."""
+    found = {}
+    if isinstance(plan, OwnPlan):
+        counted = {"xla_flops": plan.xla_flops, "xla_gradient_flops": plan.xla_gradient_flops}
+        compared = {"model_flops": _compared_flops(plan), "model_flops_formula": _formula(plan)}
+        found["compute"] = {**document["compute"], **counted, **compared}
     if entry.parent is not None:
-        document["lineage"] = Lineage(parent=entry.parent, changes=entry.changes).model_dump()
-    return Submission.model_validate(document)
-
-
-def own_counts(plan: OwnPlan) -> dict[str, Any]:
-    """Return the counted FLOPs of a model by its class, as in the section `compute` of a submission."""
-    counted = {"xla_flops": plan.xla_flops, "xla_gradient_flops": plan.xla_gradient_flops}
-    return {**counted, "model_flops": _compared_flops(plan), "model_flops_formula": _formula(plan)}
+        found["lineage"] = Lineage(parent=entry.parent, changes=entry.changes).model_dump()
+    return found
 
 
 def _refused(what: str | tuple[str, ...]) -> DocumentError:

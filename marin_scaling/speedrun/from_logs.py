@@ -22,7 +22,7 @@ from marin_scaling.run.plan import OwnPlan
 from marin_scaling.run.spec import BatchStage
 from marin_scaling.run.table_io import flat
 from marin_scaling.run.trackers import ONLINE, read_tracked_runs
-from marin_scaling.speedrun.entry import SUBMIT, Entry, entry_plan, own_counts, read_entry
+from marin_scaling.speedrun.entry import SUBMIT, Entry, entry_plan, of_entry, read_entry
 from marin_scaling.speedrun.from_runs import settings_of
 from marin_scaling.speedrun.submission import (
     Author,
@@ -97,6 +97,22 @@ def submission_from_logs(
     lacks. `DocumentError` lists what the logs lack, and `UsageError` in what the runs differ besides their seeds.
     """
     runs = _logged_runs(places, rules=rules, data=data, config=config)
+    about: dict[str, Any] = {"name": name, "track": track, "author": author, "description": description, "trials": trials}
+    return _submission(runs, **about, data=data, rules=rules, peak_flops_per_second=peak_flops_per_second)
+
+
+def _submission(
+    runs: Sequence[_Logged],
+    *,
+    name: str,
+    track: str,
+    author: Author,
+    description: str,
+    trials: int | None,
+    data: str | None,
+    rules: Track | None,
+    peak_flops_per_second: float | None,
+) -> Submission:
     first, absent = runs[0], dict(_NOT_LOGGED)
     key = first.loss_key(rules)
     assert key is not None  # a problem otherwise
@@ -155,7 +171,7 @@ def submission_of_logged_entry(
     places: Sequence[str],
     *,
     path: Path,
-    rules: Track | None,
+    tracks: Mapping[str, Track],
     config: Path | None = None,
     peak_flops_per_second: float | None = None,
 ) -> Submission:
@@ -165,29 +181,31 @@ def submission_of_logged_entry(
     `DocumentError` lists every setting in which the logs differ from the entry.
     """
     entry = read_entry(path)
-    plan = entry_plan(entry, path=path)
+    rules, plan = tracks.get(entry.track), entry_plan(entry, path=path)
     if not isinstance(plan, OwnPlan):
         raise UsageError(
             f"{path} names the recipe {entry.recipe}.",
             why="Logs are of Levanter's classes.",
             fix="Name model and optimizer by Levanter's names, with the settings of the logged runs.",
         )
+    runs = _logged_runs(places, rules=rules, data=entry.data.source, config=config)
     about: dict[str, Any] = {"name": entry.name, "track": entry.track, "description": entry.description}
-    about |= {"author": entry.author, "trials": entry.trials, "data": entry.data.source, "config": config}
-    made = submission_from_logs(places, **about, rules=rules, peak_flops_per_second=peak_flops_per_second)
-    (first, *_) = _logged_runs(places, rules=rules, data=entry.data.source, config=config)
-    if differing := [*_differing(made, entry, plan), *first.differing(entry, evaluation=made.evaluation.name)]:
+    about |= {"author": entry.author, "trials": entry.trials, "data": entry.data.source, "rules": rules}
+    made = _submission(runs, **about, peak_flops_per_second=peak_flops_per_second)
+    if differing := [*_differing(made, entry, plan), *runs[0].differing(entry, evaluation=made.evaluation.name)]:
         raise DocumentError(
-            tuple(
-                f"{key}: the logs have {quoted(logged)}, {path} has {quoted(written)}." for key, logged, written in differing
-            ),
+            tuple(f"{key}: the logs have {quoted(logged)}, {path} has {quoted(own)}." for key, logged, own in differing),
             why="The entry must give the logged runs if it is trained again.",
             fix="Correct the entry.",
         )
+    return _confirmable(made, entry, plan, path=Path(os.path.relpath(path)))
+
+
+def _confirmable(made: Submission, entry: Entry, plan: OwnPlan, *, path: Path) -> Submission:
+    """Return a submission with what its entry, at `path` from the repository's root, states instead of the logs."""
     document = made.model_dump(exclude_none=True)
-    source = Path(os.path.relpath(path)).as_posix()
-    code = {"path": source, "command": f"{SUBMIT} LOG --entry {shlex.quote(source)}"}
-    document["code"] = code | ({"tree_sha256": sha256_hex(plan.code.encode())} if plan.code is not None else {})
+    code = {"path": path.as_posix(), "command": f"{SUBMIT} LOG --entry {shlex.quote(path.as_posix())}"}
+    document["code"] = code | ({} if plan.code is None else {"tree_sha256": sha256_hex(plan.code.encode())})
     document["model"] |= {
         "params_active": plan.shape.params_active,
         "params_non_embedding": plan.shape.params_non_embedding,
@@ -195,17 +213,16 @@ def submission_of_logged_entry(
         "config": plan.model.model_dump(mode="json"),
     }
     document["training"]["config"] = settings_of(plan.recipe, plan.optimizer, entry.compute)
-    document["compute"] |= own_counts(plan)
     document["data"]["tokenizer"] = load_tokenizer(entry.data.tokenizer, end_token=entry.data.end_token).identity.name
     absent = {key: why for key, why in made.absent.items() if key not in _OF_ENTRIES}
     absent |= {"code.repository": "the log contains no address", "code.commit": _NOT_LOGGED["code"]}
     document["absent"] = absent | ({} if plan.code is not None else {"code.tree_sha256": "the entry has no code of its own"})
-    return Submission.model_validate(document)
+    return Submission.model_validate(document | of_entry(document, entry, plan=plan))
 
 
 def _differing(made: Submission, entry: Entry, plan: OwnPlan) -> Iterator[tuple[str, object, object]]:
-    """Yield each setting in which logs differ from their entry, with the values of both; what one of them lacks is passed."""
-    assert made.training is not None  # as submission_from_logs makes it
+    """Yield each setting in which logs differ from their entry, with the values of both; settings of classes have defaults."""
+    assert made.training is not None  # as _submission makes it
     seeds = sorted(each.seed for each in made.seeds if each.seed is not None)
     pairs: dict[str, tuple[object, object]] = {
         "seeds": (seeds, sorted(entry.seeds)),
@@ -215,12 +232,14 @@ def _differing(made: Submission, entry: Entry, plan: OwnPlan) -> Iterator[tuple[
         "parameters": (made.model.params_total, plan.shape.params_total),
         "FLOPs per token": (_digits(made.model.flops_per_token), _digits(plan.model.flops_per_token)),
     }
-    for name, logged, written in (
-        ("model", made.model.config, plan.model.settings),
-        ("optimizer", made.training.config, plan.optimizer.settings),
-    ):
-        pairs |= {f"{name}.{key}": (logged[key], value) for key, value in flat(written).items() if key in logged}
+    for name, logged in (("model", made.model.config), ("optimizer", made.training.config)):
+        whole = flat(plan.whole_settings[name])
+        pairs |= {f"{name}.{key}": (logged[key], whole[key]) for key in sorted(logged.keys() & whole.keys() - _NOT_TRAINED)}
     return ((key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
+
+
+_NOT_TRAINED = {"tokenizer", "reference_checkpoint"}
+"""Settings of models for conversion only, which Levanter's `train_lm` needs."""
 
 
 def _digits(value: float | None) -> str:

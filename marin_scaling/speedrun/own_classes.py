@@ -79,6 +79,7 @@ def own_plan(entry: OwnClasses, *, path: Path) -> OwnPlan:
         train_steps=entry.steps,
         xla_flops=whole,
         xla_gradient_flops=gradients,
+        whole_settings=found["whole_settings"],
     )
 
 

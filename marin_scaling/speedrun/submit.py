@@ -13,7 +13,6 @@ from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.printable import joined
 from marin_scaling.run.store import RUNS_DIR, read_run, run_folder
 from marin_scaling.run.trackers import ONLINE
-from marin_scaling.speedrun.entry import read_entry
 from marin_scaling.speedrun.from_logs import is_log, submission_from_logs, submission_of_logged_entry
 from marin_scaling.speedrun.from_runs import submission_from_runs
 from marin_scaling.speedrun.submission import Author, Submission
@@ -47,30 +46,25 @@ def submit_runs(
     logged, tracks = all(map(is_log, runs)), read_tracks(tracks_folder(Path(to)))
     if not logged and (of_logs := [key for key, value in (("data", data), ("config", config), ("entry", entry)) if value]):
         raise UsageError(f"{joined(of_logs)} given, which is for logs.", why="Records name their data.", fix="Leave it out.")
-    if entry is not None:
-        if given:
-            raise UsageError(f"{joined(given)} given with an entry, which has them.", fix=f"Change {entry} instead.")
-        rules = tracks.get(read_entry(Path(entry)).track)
-        return submission_of_logged_entry(
-            runs, path=Path(entry), rules=rules, config=config, peak_flops_per_second=peak_flops_per_second
-        )
-    if missing := [key for key, value in options.items() if value is None]:
-        needed = "A submission needs them; logs of Levanter's classes may have an entry instead."
-        raise UsageError(f"{joined(missing)} missing.", why=needed, fix="Add " + " ".join(f"--{key}" for key in missing) + ".")
-    assert name is not None
-    assert track is not None
-    assert author is not None
-    rules = tracks.get(track)
+    if entry is not None and given:
+        raise UsageError(f"{joined(given)} given with an entry, which has them.", fix=f"Change {entry} instead.")
+    more: dict[str, Any] = {"peak_flops_per_second": peak_flops_per_second}
     try:
-        about: dict[str, Any] = {"name": name, "track": track, "author": Author(name=author), "description": description}
-        about |= {"trials": trials, "peak_flops_per_second": peak_flops_per_second}
+        if entry is not None:
+            return submission_of_logged_entry(runs, path=Path(entry), tracks=tracks, config=config, **more)
+        if name is None or track is None or author is None:
+            missing = [key for key, value in options.items() if value is None]
+            needed = "A submission needs them; logs of Levanter's classes may have an entry instead."
+            raise UsageError(f"{joined(missing)} missing.", why=needed, fix=f"Add --{joined(missing, separator=' and --')}.")
+        rules = tracks.get(track)
+        more |= {"name": name, "track": track, "author": Author(name=author), "description": description, "trials": trials}
         if logged:
-            return submission_from_logs(runs, **about, rules=rules, data=data, config=config)
+            return submission_from_logs(runs, **more, rules=rules, data=data, config=config)
         stored = [read_run(folder) for folder in stored_folders(runs)]
-        return submission_from_runs(stored, **about, held_out=rules.evaluation_name if rules else None)
+        return submission_from_runs(stored, **more, held_out=rules.evaluation_name if rules else None)
     except ValidationError as error:
         raise UsageError(
-            f"{fault_text(error)}.", why="Names and texts are shown on pages.", fix="Change the named option."
+            f"{fault_text(error)}.", why="A submission cannot state that.", fix="Change the named option, or the entry."
         ) from error
 
 

@@ -7,6 +7,7 @@ entry, so it is a process of its own, on the CPU.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import sys
@@ -86,8 +87,21 @@ def counts(question: Question) -> dict[str, Any]:
             "learning_rate": float(optimizer.learning_rate),
             "z_loss_weight": question.z_loss_weight,
         },
+        "whole_settings": {"model": _plain(config), "optimizer": _plain(optimizer)},
         "xla_flops": {size: _xla_flops(config, optimizer, question, batch_size=size) for size in question.batch_sizes},
     }
+
+
+def _plain(config: Any) -> dict[str, JsonValue]:
+    """Return all settings of a configuration, those that are no number, truth value or text left out, by nested names."""
+    found: dict[str, JsonValue] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            found[field.name] = _plain(value)
+        elif isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+            found[field.name] = value
+    return found
 
 
 def _is_named(node: Any) -> bool:

@@ -134,6 +134,7 @@ CHANGES = {
     "seeds": ("trials: 3", "trials: 3\nseeds: [0, 1]"),
     "steps": (f"steps: {STEPS}", "steps: 100"),
     "optimizer.adam_lr": ("adam_lr: 0.01", "adam_lr: 0.03"),
+    "optimizer.warmup": ("warmup: 0.1, ", ""),  # its default is .01
     "z_loss_weight": ("trials: 3", "trials: 3\nz_loss_weight: 0.01"),
     "compute.precision": ("trials: 3", "trials: 3\ncompute: {precision: bfloat16}"),
     "data.validation": ("validation: {held:", "validation: {other:"),
