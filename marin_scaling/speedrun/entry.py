@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 
 from marin_scaling.accelerators import Machine, accelerator
 from marin_scaling.data.corpus import TokenCorpus
-from marin_scaling.errors import DocumentError, Finding, StorageError, error
+from marin_scaling.errors import DocumentError, Finding, StorageError, warning
 from marin_scaling.files import new_folder, replace_file
 from marin_scaling.ladder.config import Compute, Data, Evaluation, Seeds
 from marin_scaling.printable import joined, quoted, wrapped
@@ -235,10 +235,10 @@ def entry_specs(entry: Entry, plan: RungPlan | OwnPlan, *, corpus: TokenCorpus) 
 
 
 def name_findings(entry: Entry, *, folder: Path) -> Iterator[Finding]:
-    """Yield an error if the folder of submissions has one of the entry's name, which `run` would not overwrite."""
+    """Yield a warning if the folder of submissions has one of the entry's name, which `run` does not overwrite."""
     if is_present(path := folder / entry.name / SUBMISSION_NAME):
         said = f"{path} exists already; rename the entry, or delete that folder if it is yours and not yet merged"
-        yield error("name", "name", said)
+        yield warning("name", "name", said)
 
 
 def planned_claim(

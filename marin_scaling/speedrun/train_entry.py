@@ -73,8 +73,8 @@ def train_entry(path: Path | str, *, on: str = "local", to: Path | str = "speedr
     `on` is local, ray or ray:ADDRESS; `to` is the folder of submissions and tracks. `RulesBroken` before training.
     """
     path, to = Path(path), Path(to)
-    if broken := _errors(name_findings(read_entry(path), folder=to)):
-        raise RulesBroken(broken)
+    if taken := list(name_findings(read_entry(path), folder=to)):
+        raise RulesBroken(taken)
     place = Workplace(runs_dir=RUNS_DIR.absolute(), work_root=workplace().work_root)
     return _trained(path, at=place, on=on, tracks=read_tracks(tracks_folder(to)))
 

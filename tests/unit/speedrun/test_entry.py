@@ -14,6 +14,7 @@ from marin_scaling.speedrun.entry import Entry, entry_plan, read_entry, run_info
 from marin_scaling.speedrun.from_runs import confirmation
 from marin_scaling.speedrun.submission import Author, Submission, write_submission
 from marin_scaling.speedrun.track import Track
+from marin_scaling.speedrun.train_entry import RulesBroken, train_entry
 
 ROOT = Path(__file__).parents[3]
 ENTRY = Entry(
@@ -93,11 +94,11 @@ def test_a_mistyped_track_is_an_error_that_names_the_nearest_one() -> None:
     assert [each["severity"] for each in info(tracks={})["findings"]] == ["warning"]
 
 
-def test_a_name_that_a_submission_has_is_an_error(tmp_path: Path) -> None:
-    """Before training, because `run` never overwrites a submission."""
+def test_a_name_that_a_submission_has_is_named_before_training(tmp_path: Path) -> None:
+    """It breaks no rule of the track, but `run` never overwrites a submission."""
     taken = write_submission(tmp_path, submission(name=ENTRY.name))
     (found,) = info(folder=tmp_path)["findings"]
-    assert (found["severity"], found["where"]) == ("error", "name")
+    assert (found["severity"], found["where"]) == ("warning", "name")
     assert str(taken) in found["message"]
 
 
@@ -110,6 +111,14 @@ def test_the_machine_that_info_proposes_is_one_of_the_track(hardware: tuple[str,
 def test_the_runs_of_an_entry_lie_in_a_folder_of_its_own() -> None:
     """In letters that every file system has."""
     assert ENTRY.runs_folder == "speedrun-llama-1-5b-x"
+
+
+def test_a_submitted_entry_breaks_no_rule_but_does_not_run_again() -> None:
+    shown = marin_scale("speedrun", "info", "speedruns/entries/cpu/dense-24.yaml", cwd=ROOT)
+    assert shown.returncode == 0
+    assert "speedruns/cpu/dense-24/submission.json" in shown.stdout
+    with pytest.raises(RulesBroken):
+        train_entry(ROOT / "speedruns" / "entries" / "cpu" / "dense-24.yaml", to=ROOT / "speedruns")
 
 
 @pytest.mark.parametrize(("name", "parts"), [("cpu", ["--peak", "--count"]), ("h10", ["h100", "--peak"])])
