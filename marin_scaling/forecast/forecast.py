@@ -443,9 +443,12 @@ class SensitivityRow:
 
 
 def choices_outside(rows: Sequence[Mapping[str, Any]], quantiles: Mapping[float, float]) -> str:
-    """Return a sentence that names the choices whose medians lie outside a forecast's 90 % interval, "" if none does."""
+    """Return a sentence that names the choices whose medians lie outside a forecast's 90 % interval, "" if none does.
+
+    The first row is the forecast itself, which is no alternative.
+    """
     low, high = quantiles[0.05], quantiles[0.95]
-    known = [row for row in rows if row["median"] is not None]
+    known = [row for row in rows[1:] if row["median"] is not None]
     outside = [f"{row['choice']}: {row['median']:.4f}" for row in known if not low <= row["median"] <= high]
     listed = f"lie outside its 90 % interval [{low:.4f}, {high:.4f}]: {joined(outside, separator='; ')}"
     return f"{len(outside)} of {len(known)} alternative fits {listed}" if outside else ""

@@ -483,6 +483,8 @@ def test_choices_outside_the_interval_are_named_before_signing(root: Path) -> No
     flat = [" ".join(each.split()) for each in said if each.startswith("warning: ")]
     (warning,) = [each for each in flat if f"{low:.4f}, {high:.4f}" in each]
     assert all(f"{row['choice']}: {row['median']:.4f}" in warning for row in outside)
+    others = [row for row in found["sensitivity"] if row["median"] is not None and not row["choice"].endswith("as forecast")]
+    assert f"{len(outside)} of {len(others)} " in warning
 
 
 @pytest.mark.parametrize("files", [(pd.DataFrame({"loss": [2.5]}), "hero.yaml"), ("runs.csv", {"name": "hero"})])
