@@ -76,7 +76,7 @@ def ladder(
         max_parallel=max_parallel,
         stop_after=stop_after,
         keep_weights=keep_weights,
-        on_message=typer.echo,
+        on_message=echo_wrapped,
     )
     if done.stopped:
         typer.echo(f"Stopped after {stop_after}. Rerun the command to resume.")
@@ -326,7 +326,7 @@ def _register_once(planned: PlannedLadder) -> Registration:
     if existing is not None:
         typer.echo(f"{existing.folder} is registered already; skipped.")
         return existing
-    return preregister(planned, on_message=typer.echo)
+    return preregister(planned, on_message=echo_wrapped)
 
 
 def _build_site() -> Path | None:
@@ -335,7 +335,7 @@ def _build_site() -> Path | None:
     from marin_scaling.publish.build import build_site
 
     try:
-        page = build_site(Path(), on_message=typer.echo)
+        page = build_site(Path(), on_message=echo_wrapped)
     except MissingExtra as error:
         typer.echo(f"warning: the site is not built. {error}")
         return None
@@ -349,15 +349,15 @@ def _close(page: Path | None, folder: Path, *, result: str, seconds: float, step
     share = f"training steps: {stepping_seconds / seconds:.0%} of the time" if stepping_seconds else "nothing left to train"
     typer.echo()
     echo_wrapped(f"Your result: {result}")
-    typer.echo(f"Finished in {format_duration(seconds)}; {share}. Ladders, runs and preregistrations are in {folder}/.")
+    echo_wrapped(f"Finished in {format_duration(seconds)}; {share}. Ladders, runs and preregistrations are in {folder}/.")
     if page is not None:
         shown = folder / page.relative_to(Path.cwd())
-        typer.echo(f"Open {shown} in a browser, or: cd {folder} && marin-scale site serve")
+        echo_wrapped(f"Open {shown} in a browser, or: cd {folder} && marin-scale site serve")
     typer.echo("Next: marin-scale fit YOUR_RUNS.csv --predict 1e21")
 
 
 def _say(number: int, title: str, detail: str) -> None:
-    typer.echo(f"\n[{number}/6] {title}: {detail}")
+    echo_wrapped(f"\n[{number}/6] {title}: {detail}")
 
 
 _INIT_FOLDER = typer.Argument(Path(), metavar="FOLDER", help="Folder of the repository.")

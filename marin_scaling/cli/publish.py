@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from marin_scaling.cli.verify import echo_wrapped
 from marin_scaling.printable import joined
 
 if TYPE_CHECKING:
@@ -155,13 +156,13 @@ def build() -> None:
     """
     from marin_scaling.publish.build import build_site, registry_fault
 
-    page = build_site(Path(), on_message=typer.echo)
+    page = build_site(Path(), on_message=echo_wrapped)
     if fault := registry_fault(Path()):
         typer.echo(f"warning: the registry is refused, as its page shows: {fault}", err=True)
     if unsound := _unsound_experiments():
         typer.echo(f"warning: unsound experiments: {joined(unsound)}; for details run marin-scale experiment validate")
     pages = len(list(page.parent.rglob("*.html")))
-    typer.echo(f"{pages} pages. Open {page.relative_to(Path.cwd())} in a browser, or: marin-scale site serve")
+    echo_wrapped(f"{pages} pages. Open {page.relative_to(Path.cwd())} in a browser, or: marin-scale site serve")
 
 
 def _unsound_experiments() -> list[str]:
@@ -186,6 +187,6 @@ def serve(
     """
     from marin_scaling.publish.build import build_site, serve_site
 
-    with serve_site(build_site(Path(), on_message=typer.echo).parent, port=port) as server:
+    with serve_site(build_site(Path(), on_message=echo_wrapped).parent, port=port) as server:
         typer.echo(f"http://127.0.0.1:{server.server_port}/ serves the site until Ctrl-C.")
         server.serve_forever()

@@ -140,7 +140,7 @@ class RunProgress:
         self._advance(event.run, spec.train_steps)
         outcome = "diverged" if event.loss is None else f"{event.loss:.4f} bits/byte"
         self._console.print(
-            f"[{self._finished:>2}/{len(self._specs)}] {label}, {spec.train_steps} steps  {outcome}  {self._remaining()}",
+            f"[{self._finished:>2}/{len(self._specs)}] {label}  {outcome}  {self._remaining()}",
             highlight=False,
             markup=False,
             soft_wrap=True,
