@@ -155,21 +155,25 @@ def _trainer(optimizer: Any, question: Question, *, batch_size: int) -> Iterator
             yield trainer
 
 
+def answer(question: Question) -> dict[str, Any]:
+    """Return the counts, or the fault of the entry as `{"fault": {"what", "why", "fix"}}`."""
+    try:
+        return counts(question)
+    except (DocumentError, TrainingFailed) as error:
+        return {"fault": {"what": error.what, "why": error.why, "fix": error.fix}}
+    except Exception as error:  # whatever the code of an entry, or a class with these settings, raises
+        what = told(error, question.code_name)
+        fix = f"Correct {question.code_name}." if question.code and what.startswith(question.code_name) else FIX_SECTION
+        return {"fault": {"what": what, "why": "", "fix": fix}}
+
+
 def main() -> None:
     """Answer one question."""
     question = Question.model_validate_json(sys.stdin.read())
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # an entry's code may print
-    try:
-        answer: dict[str, Any] = counts(question)
-    except (DocumentError, TrainingFailed) as error:
-        answer = {"fault": {"what": error.what, "why": error.why, "fix": error.fix}}
-    except Exception as error:  # whatever the code of an entry, or a class with these settings, raises
-        what = told(error, question.code_name)
-        fix = f"Correct {question.code_name}." if question.code and what.startswith(question.code_name) else FIX_SECTION
-        answer = {"fault": {"what": what, "why": "", "fix": fix}}
     with answers:
-        answers.write(dump_canonical(answer))
+        answers.write(dump_canonical(answer(question)))
 
 
 if __name__ == "__main__":
