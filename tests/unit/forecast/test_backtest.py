@@ -219,7 +219,8 @@ def test_a_ladder_whose_back_test_missed_is_doubted():
     tested = backtest(read_run_table(RUNS / "bytes-moe"))
     assert [point.inside(0.05, 0.95) for point in tested.points].count(False) == 3
     bias = np.median([point.quantiles[0.5] / point.observed - 1 for point in tested.points])
-    (doubt,) = backtest_doubts(tested)
+    far, doubt = backtest_doubts(tested)
+    assert "below" in far
     assert "of 4 runs forecast from smaller budgets 1 lay in their 90 % intervals" in doubt
     assert f"{bias:.1%} too high" in doubt
 
@@ -239,3 +240,13 @@ def test_the_back_test_of_a_fit_follows_from_its_runs_alone():
     again = fit(replace(tables[0], frame=signed.frame.drop(columns="seed")), swept="all")
     assert backtest_of_fit(again).by_distance() == backtest_of_fit(signed).by_distance()
     assert len(backtest_of_fit(signed).points) == 27  # nine runs of each of two budgets, and nine of the last one again
+
+
+def test_a_budget_measured_otherwise_is_named_although_most_forecasts_held(delphi):
+    """Delphi's largest budget with losses higher by 0.05 nats."""
+    frame = delphi.frame
+    tested = backtest(replace(delphi, frame=frame.assign(loss=frame["loss"] + 0.05 * (frame["budget_flops"] == 3e20))))
+    assert np.mean([point.inside(0.05, 0.95) for point in tested.points]) > 0.5
+    (doubt,) = backtest_doubts(tested)
+    assert "3e20" in doubt
+    assert "above" in doubt
