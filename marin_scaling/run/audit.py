@@ -403,8 +403,9 @@ def _off_budget(frame: pd.DataFrame) -> str:
 
 
 def _names_twice(frame: pd.DataFrame, reasons: dict[int, str]) -> str:
-    names = frame["run"].iloc[_left(frame, reasons)]
-    twice = [str(name) for name in names[names.duplicated()].unique()]
+    left = frame.iloc[_left(frame, reasons)]
+    again = left.duplicated([name for name in ("run", "seed") if name in frame])
+    twice = [str(name) for name in left["run"][again].unique()]
     return f"several rows are called {name_some(twice)}: checkpoints of one run, or a slip?" if twice else ""
 
 

@@ -285,6 +285,12 @@ def test_rows_of_one_name_are_doubted(tmp_path):
     assert any("several rows are called r0, r1: checkpoints of one run, or a slip?" in each for each in table.warnings)
 
 
+def test_rows_of_one_name_with_different_seeds_are_not_doubted(tmp_path):
+    rows = (f"r{n // 2},{row},{n % 2}" for n, row in enumerate(ROWS))
+    table = read_run_table(write(tmp_path / "runs.csv", f"run,{HEAD},seed", *rows))
+    assert not any("several rows are called" in each for each in table.warnings)
+
+
 def test_a_budget_far_from_the_flops_is_doubted(tmp_path):
     """1e25 where runs cost 1e18 is a slip."""
     rows = [f"{row},{'1e25' if n == 2 else row[:4]}" for n, row in enumerate(ROWS)]
