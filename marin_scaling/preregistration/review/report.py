@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -281,8 +282,14 @@ def _compared(place: Path, since: Path) -> tuple[int, int, int]:
     return len(now.keys() - before.keys()), len(before.keys() - now.keys()), other
 
 
-def _rows(place: Path) -> dict[str, Any]:
-    return {row["run"]: row for row in _document(place / "ladder.json")["rows"]}
+def _rows(place: Path) -> dict[tuple[str, int], Any]:
+    """Return the fitted runs by name and number among those of the name, such as seeds."""
+    seen = Counter[str]()
+    found = {}
+    for row in _document(place / "ladder.json")["rows"]:
+        found[row["run"], seen[row["run"]]] = row
+        seen[row["run"]] += 1
+    return found
 
 
 def _document(path: Path) -> Any:

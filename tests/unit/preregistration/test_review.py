@@ -243,7 +243,7 @@ def test_choices_that_the_interval_leaves_out_are_named(root: Path) -> None:
     said = review().stdout
     shown = page(root, f"preregistrations/{SECOND.name}.md")
     for text in (said, shown):
-        assert f"{len(outside)} of {len(medians)} " in text
+        assert f"{len(outside)} of {len(medians) - 1} alternative" in text
         assert f"{low:.4f}, {high:.4f}" in text
         assert all(f"{choice}: {median:.4f}" in text for choice, median in outside.items())
     for row in statement.predicate["forecast"]["sensitivity"]:
