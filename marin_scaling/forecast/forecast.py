@@ -328,16 +328,23 @@ def _summary(
 
 
 def above_optimum(result: FitResult, forecast: Forecast) -> float | None:
-    """Return the relative increase of a forecast's loss over that of N* for the same FLOPs.
+    """Return the relative increase of a forecast's loss over that of N* for the same FLOPs, as the runs count them.
 
     None for N* itself, for runs that identify no N*, and for a law that knows no sizes.
     """
     if forecast.optimal or not result.allocation.identified:
         return None
-    params = np.array([forecast.active_params, result.allocation.params_at(forecast.flops)])
-    tokens = np.array([forecast.effective_tokens, result.allocation.tokens_at(forecast.flops)])
+    flops = flops_as_in_runs(result, forecast)
+    params = np.array([forecast.active_params, result.allocation.params_at(flops)])
+    tokens = np.array([forecast.effective_tokens, result.allocation.tokens_at(flops)])
     log_losses = result.law.log_losses(params=params, tokens=tokens)
     return None if log_losses is None else float(np.median(np.expm1(log_losses[:, 0] - log_losses[:, 1])))
+
+
+def flops_as_in_runs(result: FitResult, forecast: Forecast) -> float:
+    """Return the training FLOPs of a forecast's size and tokens by the count of the fitted runs."""
+    per_param_and_token = float(result.allocation.cost.at(np.array([forecast.active_params]))[0])
+    return per_param_and_token * forecast.active_params * forecast.tokens
 
 
 def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:

@@ -15,7 +15,7 @@ from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
-from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum
+from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum, flops_as_in_runs
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
@@ -138,7 +138,7 @@ def _prediction(forecast: Forecast, result: FitResult) -> dict[str, Any]:
         "tokens_per_param": forecast.tokens_per_param,
         "optimal": forecast.optimal,
         "params_interval": None if forecast.params_interval is None else list(forecast.params_interval),
-        **({} if above is None else {"optimal_params": result.allocation.params_at(forecast.flops), "above_optimum": above}),
+        **({} if above is None else {"optimal_params": _optimal_params(result, forecast), "above_optimum": above}),
         "mis_sizing": None if forecast.mis_sizing is None else dict(zip(("half", "double"), forecast.mis_sizing, strict=True)),
         "median": forecast.median,
         "quantiles": {f"{level:g}": value for level, value in forecast.quantiles.items()},
@@ -350,15 +350,21 @@ def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
 
 def _price_text(forecast: Forecast, result: FitResult) -> str:
     """Say where the FLOPs of a given size come from, and how far the size is from the optimum."""
-    of_runs = float(result.allocation.cost.at(np.array([forecast.active_params]))[0])
-    own = forecast.flops / (forecast.active_params * forecast.tokens)
-    counted = "as in the runs" if math.isclose(own, of_runs, rel_tol=_SAME_COST) else f"in the runs {of_runs:.3g} N D"
+    counted, of_runs = forecast.flops, flops_as_in_runs(result, forecast)
+    each = forecast.active_params * forecast.tokens
+    same = math.isclose(counted, of_runs, rel_tol=_SAME_COST)
+    other = f"in the runs {of_runs / each:.3g} N D, by which this run costs {format_flops(of_runs)}"
+    said = f"FLOPs are {counted / each:.3g} N D, {'as in the runs' if same else other}"
     if not result.allocation.identified:
-        return f"FLOPs are {own:.3g} N D, {counted}; no run is at another ratio, so the optimum N* is not identified"
-    best, above = format_count(result.allocation.params_at(forecast.flops)), above_optimum(result, forecast)
+        return f"{said}; no run is at another ratio, so the optimum N* is not identified"
+    above = above_optimum(result, forecast)
     side = "" if above is None else f"{abs(above):.2%} {'above' if above > 0 else 'below'}"
     compared = side and f". By the law, this size's loss is {side} N*'s"
-    return f"FLOPs are {own:.3g} N D, {counted}; the optimum for them is N* {best}{compared}"
+    return f"{said}; the optimum for them is N* {format_count(_optimal_params(result, forecast))}{compared}"
+
+
+def _optimal_params(result: FitResult, forecast: Forecast) -> float:
+    return result.allocation.params_at(flops_as_in_runs(result, forecast))
 
 
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
