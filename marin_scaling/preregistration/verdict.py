@@ -215,26 +215,30 @@ def reservations(folder: Path, *, run: StoredRun, receipts: Receipts) -> list[st
 
 
 def tracked_reservations(folder: Path, *, receipts: Receipts) -> list[str]:
-    """Return warnings of what the log of an outside run lacks, and of a start before its receipt or the planned day."""
+    """Return warnings of what the log of an outside run lacks, and of a start before its receipt or the planned day.
+
+    A log without times was read after the run's start, so its reading before the planned day is such a start.
+    """
     observed, received = read_observation(folder), receipts.forecast_at(folder)
     warnings = not_checked(observed)
     if observed["started_at"] is None:
-        return [*warnings, "that the forecast was made before the run is its registrant's word"]
+        early = _before_plan(folder, parse_moment(observed["read_at"]), event="was read")
+        return [*warnings, "that the forecast was made before the run is its registrant's word", *early]
     began = parse_moment(observed["started_at"])
     late = [_received_late(received, began)] if received is not None and received > began else []
-    return [*warnings, *late, *_before_plan(folder, began)]
+    return [*warnings, *late, *_before_plan(folder, began, event="begins")]
 
 
 _FIRST_ZONE = timedelta(hours=14)
 """A day begins so long before that of UTC in the first time zone."""
 
 
-def _before_plan(folder: Path, began: datetime) -> list[str]:
-    """Return a warning if an outside run began before its planned day in every time zone."""
+def _before_plan(folder: Path, moment: datetime, *, event: str) -> list[str]:
+    """Return a warning if an event of an outside run's log was before its planned day in every time zone."""
     planned = read_registration(folder).predicate["recipe"]["described"]["planned_start"]
-    if f"{began + _FIRST_ZONE:%Y-%m-%d}" >= planned:
+    if f"{moment + _FIRST_ZONE:%Y-%m-%d}" >= planned:
         return []
-    return [f"its log begins at {moment_text(began)}, before the planned start {planned}"]
+    return [f"its log {event} at {moment_text(moment)}, before the planned start {planned}"]
 
 
 def _received_late(received: datetime, began: datetime) -> str:

@@ -313,6 +313,15 @@ def test_a_log_that_begins_before_the_planned_start_is_named_with_both_days(in_j
     assert check(in_json).sentence == verdict.sentence
 
 
+def test_a_log_without_times_that_is_read_before_the_planned_start_is_named(folder: Path, root: Path) -> None:
+    """A finished run began before its log was read; in the verdict, in `check` and on the page."""
+    verdict = record(folder, write_log(root))
+    (warning,) = [each for each in verdict.warnings if day(30) in each]
+    assert day(0) in warning
+    assert warning in check(folder).sentence
+    assert day(30) in page(root, f"preregistrations/{folder.name}.md").partition("planned start")[2]
+
+
 def test_a_run_that_begins_on_the_planned_day_is_not_warned_about(root: Path) -> None:
     """Also where that day has not begun in UTC."""
     folder = register_outside(
