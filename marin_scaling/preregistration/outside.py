@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
@@ -75,7 +76,7 @@ from marin_scaling.printable import joined, wrapped
 from marin_scaling.run.curves import curve_names
 from marin_scaling.run.table import ReadingChoices, RunTable
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
-from marin_scaling.units import counted, format_flops, format_number
+from marin_scaling.units import counted, format_flops, format_number, parse_count, parse_flops
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
 
@@ -83,18 +84,32 @@ _ODD = 0.2
 """Largest relative difference of stated FLOPs from the table's without a warning."""
 
 
+def _spelled(value: object, parse: Callable[[str], float] = parse_count) -> object:
+    """Return the number that a text spells, as in options; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse(value)
+    except UsageError as error:
+        raise ValueError(f"must be a positive, finite number; {error.fix}") from error
+
+
+_Number = Annotated[float, BeforeValidator(_spelled)]
+"""Number of parameters or tokens, also spelled like 500B."""
+
+
 class TargetFile(Part):
     """An outside run to forecast: its size, its measurement, and where its outcome will be read."""
 
     name: Annotated[str, StringConstraints(pattern=f"^{_SLUG.pattern}$")]
     """Name of the forecast after its date; lower-case letters, digits and hyphens."""
-    params: float = Field(gt=0)
+    params: _Number = Field(gt=0)
     """All parameters."""
-    active_params: float | None = Field(default=None, gt=0)
+    active_params: _Number | None = Field(default=None, gt=0)
     """Parameters that a token passes; default: all."""
-    tokens: float = Field(gt=0)
+    tokens: _Number = Field(gt=0)
     """Trained tokens."""
-    flops: float = Field(gt=0)
+    flops: Annotated[float, BeforeValidator(partial(_spelled, parse=parse_flops))] = Field(gt=0)
     """Training FLOPs, counted as in the table."""
     flops_convention: Reason
     """Convention of these FLOPs, such as `6 x active parameters x tokens`."""

@@ -481,6 +481,20 @@ def test_all_faults_of_a_target_file_are_named_at_once(root: Path) -> None:
     assert all(name in str(refusal.value) for name in ("params", "trainer", "colour"))
 
 
+def test_counts_of_a_target_file_may_have_letters(root: Path) -> None:
+    """Spelled as in options; what is signed are plain numbers, and another word is refused."""
+    sizes = {"params": "1B", "active_params": "1e9", "tokens": "20B", "flops": "1.2e20 FLOPs"}
+    Path("letters.yaml").write_text(yaml.safe_dump(target(**sizes)))
+    numbers = target(active_params=1e9)
+    signed = read_target_file(Path("letters.yaml")).target()
+    assert [signed.params, signed.active_params, signed.tokens] == [10**9, 10**9, 2 * 10**10]
+    assert signed.flops == numbers["flops"]
+    Path("letters.yaml").write_text(yaml.safe_dump(target(**dict.fromkeys(sizes, "12 apples"))))
+    with pytest.raises(LadderFileError) as refusal:
+        read_target_file(Path("letters.yaml"))
+    assert len(refusal.value.lines) == len(sizes)
+
+
 def test_choices_outside_the_interval_are_named_before_signing(root: Path) -> None:
     """Each with its median, beside the ends of the interval."""
     said: list[str] = []
