@@ -383,3 +383,4 @@ def init(folder: Path = _INIT_FOLDER) -> None:
     typer.echo(f"  MARIN_SCALING={tool_address()}")
     before = ("" if folder == Path() else f"cd {folder} && ") + ("" if (folder / ".git").exists() else "git init && ")
     typer.echo(f"Next: {before}marin-scale ladder ladders/quickstart.yaml --dry-run")
+    typer.echo("Or forecast a run of another trainer: marin-scale preregister --table RUNS.csv --target TARGET.yaml")

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from marin_scaling.cli.app import app
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.publish.build import make_user_repository
 
@@ -31,6 +33,14 @@ def test_a_file_that_is_there_is_kept_and_named(tmp_path):
     repository = make_user_repository(tmp_path)
     assert repository.kept == (tmp_path / "README.md",)
     assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_forecasts_of_runs_of_another_trainer_are_named(tmp_path):
+    """In what the command prints, and in the README."""
+    shown = CliRunner().invoke(app, ["init", str(tmp_path)]).output
+    readme = " ".join((tmp_path / "README.md").read_text().split())
+    assert all("marin-scale preregister --table" in text for text in (shown, readme))
+    assert "marin-scale outcome" in readme
 
 
 def test_the_workflow_and_the_site_are_sound_yaml_and_the_signed_files_keep_their_bytes(tmp_path):
