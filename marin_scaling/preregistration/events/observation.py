@@ -157,10 +157,21 @@ def observe(
         raise VerificationError(
             tuple(f"{run.source}: {fault}." for fault in faults),
             why="An outcome is the last value of the named key in the log of the promised run, once that has finished.",
-            fix="Name the log of that run, once it has finished: --log PATH. If its loss ends as NaN, or above the forecast, "
+            fix=_log_of_other_kind(runs, statement, outcome)
+            or "Name the log of that run, once it has finished: --log PATH. If its loss ends as NaN, or above the forecast, "
             "because it diverged, add --diverged.",
         )
     return found
+
+
+def _log_of_other_kind(runs: Sequence[TrackedRun], statement: Statement, outcome: Mapping[str, Any]) -> str:
+    """Return what to do about logs of another kind than promised; empty if all are of the promised kind."""
+    if all(run.kind == outcome["tracker"] for run in runs):
+        return ""
+    return (
+        f"Name the log of the run of the kind {outcome['tracker']}: --log PATH. Without such a log, withdraw the forecast: "
+        f"marin-scale registry withdraw {statement.predicate['id']} --reason WHY --steps-seen N"
+    )
 
 
 def _is_far_above(value: float | None, statement: Statement) -> bool:
@@ -259,7 +270,8 @@ def require_source(
     logged = _joined_runs(runs, target["outcome"], restarts)
     if faults := dict.fromkeys([*_faults_of_source(runs, target, statement), *_faults_of_restarts(logged, restarts)]):
         raise VerificationError(
-            tuple(f"{runs[0].source}: {fault}." for fault in faults), fix="Name the log of the promised run: --log PATH"
+            tuple(f"{runs[0].source}: {fault}." for fault in faults),
+            fix=_log_of_other_kind(runs, statement, target["outcome"]) or "Name the log of the promised run: --log PATH",
         )
 
 

@@ -51,6 +51,7 @@ from marin_scaling.preregistration.outside import (
 from marin_scaling.preregistration.preregister import sign_notice
 from marin_scaling.preregistration.register import Registration
 from marin_scaling.preregistration.registry import read_registration
+from marin_scaling.preregistration.tracked_run import track_outside
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verification import verify, verify_registry
 from marin_scaling.scoring import score
@@ -398,11 +399,16 @@ def test_an_unknown_choice_is_refused_before_the_fit(root: Path) -> None:
 
 
 def test_a_log_of_another_kind_is_refused(folder: Path, root: Path) -> None:
-    """A history in JSON lines, where a CSV was promised."""
+    """A history in JSON lines, where a CSV was promised; the fix names the promised kind, or the command to withdraw."""
     runs = pd.read_csv(write_log(root))
     runs.to_json("log.jsonl", orient="records", lines=True)
-    with pytest.raises(VerificationError, match="json"):
+    with pytest.raises(VerificationError, match="json") as refusal:
         record(folder, "log.jsonl")
+    assert "csv" in refusal.value.fix
+    assert f"registry withdraw {folder.name}" in refusal.value.fix
+    with pytest.raises(VerificationError) as untracked:
+        track_outside(folder, "log.jsonl")
+    assert untracked.value.fix == refusal.value.fix
 
 
 def test_all_missing_keys_are_named_at_once_with_their_meaning(root: Path) -> None:
