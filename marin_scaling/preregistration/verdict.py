@@ -17,7 +17,7 @@ from marin_scaling.errors import MarinScalingError, VerificationError
 from marin_scaling.files import read_bytes, write_once
 from marin_scaling.preregistration.events.amendment import amendments_text, scored_amendments
 from marin_scaling.preregistration.events.notice import deviations, ended_by, restarts_text
-from marin_scaling.preregistration.events.observation import ended_at, marks_text, not_checked, read_observation
+from marin_scaling.preregistration.events.observation import ended_at, marks_text, not_checked, read_observation, unit_texts
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.log import CLOCKS_DIFFER, Receipts, line_times, made_at, receipts_with_history, write_down
 from marin_scaling.preregistration.outcome import State, Verdict, outcome_document, verdict_of
@@ -99,9 +99,9 @@ def _verdict_of(verified: Verified, *, runs_dir: Path, at: datetime) -> Verdict:
         outcome, claimed = dict(verified.outcome), f"; {_TRACKED if spec is None else f'claimed: {_AWAY}'}"
         if spec is None:
             forecast = prediction_at(verified.subjects["forecast.json"], flops=statement.predicate["targetRun"]["flops"])
-            marks = marks_text(read_observation(folder), forecast.get("curve", []))
-            warnings = tracked_reservations(folder, receipts=known)
-            claimed += "".join(f"; {each}" for each in (*filter(None, [marks]), *warnings))
+            observed, warnings = read_observation(folder), tracked_reservations(folder, receipts=known)
+            marks = marks_text(observed, forecast.get("curve", []))
+            claimed += "".join(f"; {each}" for each in (*filter(None, [marks]), *unit_texts(observed), *warnings))
     else:
         _require_not_logged(folder)
         scored = scored_amendments(verified.later_forecasts, folder=folder, value=None, finished_at=None, receipts=known)

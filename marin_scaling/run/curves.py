@@ -7,9 +7,11 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mode
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -19,6 +21,7 @@ from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.files import read_own_bytes, replace_file
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined
+from marin_scaling.run.column_units import COUNT_UNITS, unit_of_tokens
 from marin_scaling.run.columns import COLUMNS, STEP_NAMES, aliases_of, spelled
 from marin_scaling.run.import_runs import TrackedRun
 from marin_scaling.run.spec import RunSpec
@@ -398,6 +401,10 @@ def read_curves(path: Path, *, tokens: Mapping[str, float], columns: Mapping[str
             fix="Correct these rows: shares in per cent are divided by 100, and of a resumed run the later losses are kept.",
         )
     ends = {own: _end_of(kinds, points, tokens[own]) for own, points in found.items()}
+    if kinds[:1] == ["tokens"]:
+        units = [unit_of_tokens(progress, max(points)[0], ends[own]) for own, points in found.items()]
+        factor = COUNT_UNITS.get(mode(units or [""]), 1.0)
+        ends = {own: end / factor for own, end in ends.items()}
     return {own: curve_of_points([(at / ends[own], value) for at, value in points]) for own, points in found.items()}
 
 
@@ -447,6 +454,13 @@ _PAST_END = 1.01
 _MISSED = 1.9  # usual distances of logged losses after which one is missing
 
 
+def _unit_of_progress(rows: Sequence[Mapping[str, Any]], keys: Collection[str], tokens: float) -> float:
+    """Return the factor of the unit in which the rows of a finished or unfinished run count its tokens."""
+    cells = ((number_in(value), name) for values in rows for name, value in values.items() if spelled(name) in keys)
+    count, name = max(((number, name) for number, name in cells if number is not None), default=(0.0, ""))
+    return COUNT_UNITS.get(unit_of_tokens(name, count, tokens, is_finished=False), 1.0)
+
+
 def logged_curve(
     run: TrackedRun, *, key: str, tokens_keys: Sequence[str], tokens: float, train_steps: int | None
 ) -> LoggedCurve:
@@ -465,7 +479,9 @@ def logged_curve(
         )
     loss, counts = ({spelled(each) for each in keys} for keys in ([key], tokens_keys))
     points, has_loss, latest, is_number, share = list[tuple[float, float]](), False, 0.0, True, None
-    for step, values in run.history or [(0.0, run.metrics)]:  # a log of one row has no history
+    rows = run.history or [(0.0, run.metrics)]  # a log of one row has no history
+    tokens /= _unit_of_progress([values for _, values in rows], counts, tokens)
+    for step, values in rows:
         own = {spelled(name): number for name, value in values.items() if (number := number_in(value)) is not None}
         value = next((own[name] for name in loss if name in own), None)
         by_tokens = next((own[name] / tokens for name in counts if name in own), None)

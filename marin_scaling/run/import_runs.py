@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.printable import joined, quoted
 from marin_scaling.run.audit import excluded_by_status
+from marin_scaling.run.column_units import COUNT_UNITS, unit_of_tokens
 from marin_scaling.run.columns import (
     COLUMNS,
     FORMULAS,
@@ -145,6 +146,16 @@ class LoggedValues:
         value = self.exact.get(key or "")
         number = value if isinstance(value, int | float) and not isinstance(value, bool) else number_in(value)
         return number if number is not None and abs(number) < float("inf") else None
+
+    def tokens(self, keys: Sequence[str], unit: str) -> float | None:
+        """Return the tokens under the first key that has a number, which are logged in this unit; None if there are none."""
+        count = self.number(self.key(keys))
+        return count * COUNT_UNITS[unit] if count is not None and unit else count
+
+    def unit_of_tokens(self, keys: Sequence[str], whole: float, *, is_finished: bool = True) -> str:
+        """Return the unit in which the tokens of a run with this `whole` number are logged; "" for one by one, or none."""
+        key = self.key(keys)
+        return unit_of_tokens(key or "", self.number(key) or 0.0, whole, is_finished=is_finished)
 
 
 _ROW_KEYS = ("timestamp", "_timestamp")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from pydantic import Field
 
@@ -82,6 +82,8 @@ class ObservationFile(Part):
     """last value of the key; null for a run that diverged"""
     tokens: Positive | None
     """trained tokens in the log; null if it has none"""
+    tokens_unit: Literal["thousands", "millions", "billions", "trillions"] | None = None
+    """unit of the tokens in the log, from which they were converted; missing for tokens one by one"""
     state: Text
     """state of the run in the log; empty if it has none"""
     started_at: Moment | None
@@ -126,22 +128,24 @@ def observe(
     outcome = target["outcome"]
     runs = runs_in_logs(outcome, restarts, logs, curves=curve_keys(target, curves))
     run = joined_run(runs)
-    values = LoggedValues(run)
+    values, counts = LoggedValues(run), tokens_keys(outcome)
+    unit = values.unit_of_tokens(counts, target["tokens"])
     key = _own_key(values, outcome["key"])
     ends = _ends_with(key, run)
     found: dict[str, Any] = {
         "value": None if diverged and (not ends or _is_far_above(values.number(key), statement)) else values.number(key),
-        "tokens": values.number(values.key(tokens_keys(outcome))),
+        "tokens": values.tokens(counts, unit),
+        **({"tokens_unit": unit} if unit else {}),
         "state": run.state,
         "started_at": _text_of(run.started_at),
         "ended_at": _text_of(runs[-1].ended_at),
         "project_in_log": run.project,
         "is_named_in_log": run.is_named,
         "files": _digests(logs),
-        **_joined_runs(runs, outcome, restarts),
+        **_joined_runs(runs, outcome, restarts, unit=unit),
     }
     if curves is not None:
-        found["curve"] = curve_in_log(run, target, curves)
+        found["curve"] = curve_in_log(run, target, curves, unit=unit)
     faults = [*_differences(found, target, statement), *_faults_of_restarts(found, restarts)]
     faults += [fault for fault in _faults_of_source(runs, target, statement) if fault not in faults]
     if not ends and not diverged:
@@ -240,14 +244,21 @@ def curve_keys(target: Mapping[str, Any], curves: Mapping[str, Any] | None) -> t
     return () if curves is None else (curves["key"] or outcome["key"], *tokens_keys(outcome))
 
 
-def curve_in_log(run: TrackedRun, target: Mapping[str, Any], curves: Mapping[str, Any]) -> list[float | None] | None:
-    """Return the losses of a run at every 5 % of its training, None where its log has none; None without any."""
+def curve_in_log(
+    run: TrackedRun, target: Mapping[str, Any], curves: Mapping[str, Any], *, unit: str
+) -> list[float | None] | None:
+    """Return the losses of a run at every 5 % of its training, None where its log has none; None without any.
+
+    `unit` is that of the tokens in its log.
+    """
     from marin_scaling.forecast.loss_curve import losses_at_fractions
+    from marin_scaling.run.column_units import COUNT_UNITS
     from marin_scaling.run.curves import logged_curve
 
     key, *counts = curve_keys(target, curves)
+    tokens = target["tokens"] / COUNT_UNITS.get(unit, 1.0)
     try:
-        curve = logged_curve(run, key=key, tokens_keys=counts, tokens=target["tokens"], train_steps=curves["train_steps"])
+        curve = logged_curve(run, key=key, tokens_keys=counts, tokens=tokens, train_steps=curves["train_steps"])
     except RunTableError:  # the outcome stands without a curve, and says so
         return None
     return [None if math.isnan(each) else each for each in losses_at_fractions(curve.fractions, curve.losses).tolist()]
@@ -267,11 +278,15 @@ def require_source(
 
     That is, if one is of another tracker or project, or began before the promise, or if there is a gap before a restart.
     """
-    logged = _joined_runs(runs, target["outcome"], restarts)
+    from marin_scaling.run.import_runs import LoggedValues, joined_run
+
+    outcome, values = target["outcome"], LoggedValues(joined_run(runs))
+    unit = values.unit_of_tokens(tokens_keys(outcome), target["tokens"], is_finished=False)
+    logged = _joined_runs(runs, outcome, restarts, unit=unit)
     if faults := dict.fromkeys([*_faults_of_source(runs, target, statement), *_faults_of_restarts(logged, restarts)]):
         raise VerificationError(
             tuple(f"{runs[0].source}: {fault}." for fault in faults),
-            fix=_log_of_other_kind(runs, statement, target["outcome"]) or "Name the log of the promised run: --log PATH",
+            fix=_log_of_other_kind(runs, statement, outcome) or "Name the log of the promised run: --log PATH",
         )
 
 
@@ -283,7 +298,7 @@ def _faults_of_source(runs: Sequence[TrackedRun], target: Mapping[str, Any], sta
             yield f"the log is of the kind {run.kind}, and the tracker {target['outcome']['tracker']} was promised"
 
 
-def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str, Any]:
+def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any], unit: str) -> dict[str, Any]:
     """Return what the signed reading holds of one of the joined runs."""
     from marin_scaling.run.import_runs import LoggedValues
 
@@ -294,16 +309,18 @@ def _logged(run: TrackedRun, name: str, outcome: Mapping[str, Any]) -> dict[str,
         "first_step": run.steps[0] if run.steps else None,
         "last_step": run.steps[-1] if run.steps else None,
         "steps_apart": median(apart) if apart else None,
-        "first_tokens": first.number(first.key(tokens_keys(outcome))),
-        "last_tokens": last.number(last.key(tokens_keys(outcome))),
+        "first_tokens": first.tokens(tokens_keys(outcome), unit),
+        "last_tokens": last.tokens(tokens_keys(outcome), unit),
         "started_at": _text_of(run.started_at),
     }
 
 
-def _joined_runs(runs: Sequence[TrackedRun], outcome: Mapping[str, Any], restarts: Sequence[Notice]) -> dict[str, Any]:
+def _joined_runs(
+    runs: Sequence[TrackedRun], outcome: Mapping[str, Any], restarts: Sequence[Notice], *, unit: str
+) -> dict[str, Any]:
     """Return `runs` of a signed reading, empty for a run under one id."""
     ids = _ids_of(outcome, restarts)
-    return {"runs": [_logged(run, name, outcome) for run, name in zip(runs, ids, strict=True)]} if restarts else {}
+    return {"runs": [_logged(run, name, outcome, unit) for run, name in zip(runs, ids, strict=True)]} if restarts else {}
 
 
 def _text_of(moment: datetime | None) -> str | None:
@@ -543,10 +560,15 @@ def observation_step(folder: Path, document: Mapping[str, Any], *, unit: str) ->
     """Return the step of a verified reading."""
     value = "diverged" if document["value"] is None else f"{document['value']:.6g} {unit}"
     key = fingerprint_at(folder / OBSERVATION_DIR / OBSERVATION_SIGNATURE_NAME)
-    lacking = "".join(f"; {each}" for each in not_checked(document))
+    lacking, units = ("".join(f"; {each}" for each in texts) for texts in (not_checked(document), unit_texts(document)))
     runs = joined(run["run"] for run in document.get("runs", [document]))
-    evidence = f"{value}, read by {document['by']} with {key} from the log of {runs}{lacking}"
+    evidence = f"{value}, read by {document['by']} with {key} from the log of {runs}{units}{lacking}"
     return VerifiedStep(what="observed", evidence=evidence, compared=not lacking)
+
+
+def unit_texts(document: Mapping[str, Any]) -> list[str]:
+    """Return in words the unit from which the tokens of a verified reading were converted; empty for tokens one by one."""
+    return [f"its log counts tokens in {unit}, converted"] if (unit := document.get("tokens_unit")) else []
 
 
 def not_checked(document: Mapping[str, Any]) -> list[str]:

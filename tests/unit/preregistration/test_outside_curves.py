@@ -18,6 +18,7 @@ from outside_factory import (
     register_with_curves,
     restart,
     shape,
+    target,
     write_curve_log,
     write_curves,
     write_files,
@@ -304,6 +305,24 @@ def test_columns_of_other_names_are_stated_in_the_target_file(root: Path) -> Non
     (root / "curves.csv").write_text("rung,x,y\n" + "".join(f"{run},{int(step) / 40},{loss}\n" for run, step, loss in rows))
     made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
     assert len(signed_curve(made.folder)) == 20
+
+
+@pytest.mark.parametrize(("name", "scale"), [("tokens_B", 1e-9), ("total_tokens", 1e-6)])
+def test_progress_in_a_unit_of_tokens_gives_the_same_curve(root: Path, name: str, scale: float) -> None:
+    """In the table of curves, in the log of a run in training where the key names the unit, and in the outcome."""
+    outcome = target()["outcome"] | {"tokens_key": name}
+    write_files(root, curves={"path": "curves.csv", "columns": {"tokens": name}}, outcome=outcome)
+    runs = pd.read_csv(write_curves(root)).merge(pd.read_csv("runs.csv")[["run", "tokens"]], on="run")
+    runs[name] = runs.pop("tokens") * runs.pop("step") / 40 * scale
+    runs.to_csv("curves.csv", index=False)
+    made = preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    assert all(None not in each["losses"] for each in json.loads((made.folder / "ladder.json").read_bytes())["curves"]["runs"])
+    for done in (0.5, 1.0)[name == "total_tokens" :]:
+        log = pd.read_csv(write_curve_log(root, done=done)).rename(columns={"throughput/total_tokens": name})
+        log.assign(**{name: log[name] * scale}).to_csv("log.csv", index=False)
+        assert follow(made.folder, "log.csv").fraction == pytest.approx(done)
+    record_outcome(made.folder, "log.csv", key="key", signer=PRINCIPAL, on_message=quiet)
+    assert None not in json.loads((made.folder / "observed" / "observed.json").read_bytes())["curve"]
 
 
 def test_the_command_prints_band_marks_and_verdict(root: Path, folder: Path) -> None:

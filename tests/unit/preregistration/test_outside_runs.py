@@ -283,6 +283,22 @@ def test_a_history_in_which_a_restart_goes_back_is_one_run(in_json: Path) -> Non
     assert record(in_json, log).outcome["value"] == pytest.approx(LOSS)
 
 
+@pytest.mark.parametrize(("scale", "unit"), [(1e-3, "thousands"), (1e-9, "billions")])
+def test_tokens_in_a_unit_are_converted_and_the_unit_is_stated(in_json: Path, scale: float, unit: str) -> None:
+    """By the agreement with the promise alone: the key names no unit; of half the run, or of another unit, they are refused."""
+    for wrong in (0.5, 0.98, 10.0):
+        with pytest.raises(VerificationError, match="tokens"):
+            record(in_json, history(row(5, 4.0, tokens=1e-12), row(10, LOSS, tokens=TOKENS * scale * wrong)))
+    verdict = record(in_json, history(row(5, 4.0, tokens=TOKENS / 2 * scale), row(10, LOSS, tokens=TOKENS * scale * 1.005)))
+    observed = json.loads((in_json / "observed" / "observed.json").read_bytes())
+    assert observed["tokens"] == pytest.approx(TOKENS * 1.005)
+    assert observed["tokens_unit"] == unit
+    step = next(step for step in verify(in_json).steps if step.what == "observed")
+    assert f"in {unit}" in step.evidence
+    assert f"in {unit}" in verdict.sentence
+    assert check(in_json).sentence == verdict.sentence
+
+
 def test_a_log_of_one_run_that_does_not_name_it_is_taken_and_said(in_json: Path) -> None:
     """Under any file name."""
     rows = [row(5, 4.0), row(10, LOSS)]
