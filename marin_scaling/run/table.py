@@ -34,7 +34,7 @@ from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_checkpoints, find_swe
 from marin_scaling.run.column_units import audit_loss_unit, convert_units, loss_in_nats, mend_overflow, stated_factors
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
-from marin_scaling.run.table_io import BadCells, RawTable, is_empty, number_in, read_numbers, read_table_file
+from marin_scaling.run.table_io import BadCells, RawTable, is_empty, number_in, read_numbers, read_table_file, table_of_cells
 from marin_scaling.units import counted, metric_of_column
 from marin_scaling.untrusted_files import is_present
 
@@ -128,7 +128,7 @@ def table_of_frame(frame: pd.DataFrame, *, source: str = "DataFrame", **choices:
 def cells_of_frame(frame: pd.DataFrame, *, source: str = "DataFrame") -> RawTable:
     """Return the cells of a table in memory; errors name a row by its label."""
     places = tuple(f"row {label}" for label in frame.index)
-    return RawTable(name=source, cells=frame.rename(columns=str).astype(object), places=places)
+    return table_of_cells(source, frame.rename(columns=str).astype(object), places)
 
 
 def _instead_of(folder: Path) -> str:
@@ -204,7 +204,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
                 f"{code!r} is not the code of an error.",
                 fix=f"Choose one of {', '.join(ALLOWED)}: --allow {_nearest(code, ALLOWED)}",
             )
-    keep = choices.get("keep", ())
+    keep, of_cells = choices.get("keep", ()), raw.notes
     raw, columns, computed = with_formulas(raw, choices.get("columns", {}), factors=stated_factors(choices.get("units", {})))
     mapping = map_columns(raw, chosen=columns)
     texts = {name: column_texts(raw, mapping[name]) for name in _columns(Cells.TEXTS, mapping)}
@@ -239,7 +239,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [
         warning(each.code, each.where, each.message) if each.code in allow else each
-        for each in (*computed, *of_units, *kinds, *of_runs, *unclear, *grouping)
+        for each in (*of_cells, *computed, *of_units, *kinds, *of_runs, *unclear, *grouping)
     ]
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))

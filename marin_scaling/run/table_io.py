@@ -17,17 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from marin_scaling.errors import RunTableError
+from marin_scaling.errors import Finding, RunTableError
 from marin_scaling.files import read_bytes, replace_file
 from marin_scaling.printable import joined, printable, quoted
-from marin_scaling.units import format_number
+from marin_scaling.run.decimals import is_ambiguous, with_decimal_points
+from marin_scaling.units import counted, format_number
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:([,'\u2019 \u00a0\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
-_ONE_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 _LABEL = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+))\s*([kKmMbBgGtT])")
 _LABEL_UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 
@@ -39,20 +39,18 @@ def plain_number(cell: Any) -> float | None:
     (6e+18, 28490000.0, None, None)
     """
     number = _float(cell)
-    if number is None and isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip()) and not _is_ambiguous(cell.strip()):
+    if number is None and isinstance(cell, str) and _THOUSANDS.fullmatch(cell.strip()) and not is_ambiguous(cell):
         number = float(re.sub(r"[,'\u2019\s]", "", cell.strip()))
     return number if number is not None and math.isfinite(number) else None
 
 
-def number_in(cell: Any, *, decimal_comma: bool = False) -> float | None:
-    """Return the number that a cell states, also as a label or, on request, with a decimal comma; None if it states none.
+def number_in(cell: Any) -> float | None:
+    """Return the number that a cell states, also as a label; None if it states none.
 
-    >>> number_in("1.3B"), number_in("3,54", decimal_comma=True), number_in("3,512"), number_in("high")
-    (1300000000.0, 3.54, None, None)
+    >>> number_in("1.3B"), number_in("3,512"), number_in("high")
+    (1300000000.0, None, None)
     """
     text = cell.strip() if isinstance(cell, str) else cell
-    if decimal_comma and isinstance(text, str) and _ONE_COMMA.fullmatch(text):
-        return float(text.replace(",", "."))
     number = plain_number(text)
     if number is None and isinstance(text, str) and (label := _LABEL.fullmatch(text)):
         return float(label[1]) * _LABEL_UNITS[label[2].lower()]
@@ -66,23 +64,6 @@ def _float(cell: Any) -> float | None:
         return float(cell)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _is_ambiguous(text: str) -> bool:
-    """Return True for 3,512 and the like: thousands or a decimal comma."""
-    return text.count(",") == 1 and "." not in text and not text.lstrip("+-").startswith("0")
-
-
-def has_decimal_commas(cells: Sequence[Any]) -> bool:
-    """Return True if the cells of a column have decimal commas and nothing else could be meant.
-
-    >>> has_decimal_commas(["3,5", "3,512"]), has_decimal_commas(["3,512", "28,490,000"]), has_decimal_commas(["3,512"])
-    (True, False, False)
-    """
-    texts = [cell.strip() for cell in cells if isinstance(cell, str) and "," in cell]
-    if not texts or not all(_ONE_COMMA.fullmatch(text) for text in texts):
-        return False
-    return any(not _THOUSANDS.fullmatch(text) or text.lstrip("+-").startswith("0") for text in texts)
 
 
 @dataclass
@@ -103,14 +84,17 @@ class BadCells:
         """Raise `RunTableError` if any cell was recorded: a line for each column and cause, with all places."""
         if not self.found:
             return
-        partly = {key: rows for key, rows in self.found.items() if not self._is_empty(key[0])}
+        unclear = {key for key in self.found if key[1] == AMBIGUOUS}
+        empty = {key for key in self.found if self._is_empty(key[0])}
+        partly = {key: rows for key, rows in self.found.items() if key not in unclear | empty}
         rows = sorted({row for bad in partly.values() for row in bad})
         dropped = " ".join(f"--drop {shlex.quote(quoted(self.runs[row]))}" for row in rows[:_DROPPED])
         dropped += f", and so on for {len(rows) - _DROPPED} more" if len(rows) > _DROPPED else ""
         has_empty = any(what == EMPTY for _, what in partly)
         skip = "; --skip-incomplete leaves out all runs with an empty cell" if has_empty else ""
         fixes = [f"{self.fix} To leave runs out: {dropped}{skip}."] if partly else []
-        if len(partly) < len(self.found):
+        fixes += [_ONE_SIGN] if unclear else []
+        if empty:
             fixes.append("Fill the empty column, or choose another: --column OURS=THEIRS; of a mix, --metric or --weights.")
         raise RunTableError(tuple(self._lines()), why=self.why, fix=" ".join(fixes))
 
@@ -122,6 +106,9 @@ class BadCells:
             if self._is_empty(column):
                 yield f"{self.raw.name}: column {column!r} is empty in all {len(self.raw.places)} rows."
                 continue
+            if what == AMBIGUOUS:
+                yield self._either(column, rows)
+                continue
             places = joined([self.raw.places[row] for row in rows], most=_PLACES)
             where = f"{self.raw.name}, {places}, column {column!r}"
             if len(rows) == 1:
@@ -130,8 +117,18 @@ class BadCells:
                 named = joined([self.runs[row] for row in rows], most=_PLACES)
                 yield f"{where}: {len(rows)} cells: each {what} ({named})."
 
+    def _either(self, column: str, rows: Sequence[int]) -> str:
+        """Return the line for the cells of a column whose comma may be either sign."""
+        text = str(self.raw.cells[column].iloc[rows[0]]).strip()
+        readings = f"{text.replace(',', '')} with a thousands separator, or {text.replace(',', '.')}?"
+        where = f"{self.raw.name}, {self.raw.places[rows[0]]}, column {column!r}"
+        return f"{where}: {counted(len(rows), 'cell')} like {text!r}: {readings}"
+
 
 EMPTY = "is empty"
+AMBIGUOUS = "holds a comma before three digits"
+_ONE_SIGN = "Write numbers with decimal points and without thousands separators. If commas are decimal, you can also save "
+_ONE_SIGN += "the table as CSV with semicolons between cells and a comma in each decimal number."
 _PLACES, _DROPPED = 12, 12
 
 
@@ -140,8 +137,7 @@ def read_numbers(raw: RawTable, column: str, rows: Sequence[int], *, bad: BadCel
     cells = raw.cells[column].tolist()
     if (numbers := _all_plain([cells[row] for row in rows])) is not None:
         return numbers
-    decimal_comma = has_decimal_commas(cells)
-    return [_usable(cells[row], column, row, bad=bad, decimal_comma=decimal_comma) for row in rows]
+    return [_usable(cells[row], column, row, bad=bad) for row in rows]
 
 
 def _all_plain(cells: Sequence[Any]) -> list[float] | None:
@@ -155,8 +151,8 @@ def _all_plain(cells: Sequence[Any]) -> list[float] | None:
     return numbers if all(LEAST_NUMBER <= number <= LARGEST_NUMBER for number in numbers) else None
 
 
-def _usable(cell: Any, column: str, row: int, *, bad: BadCells, decimal_comma: bool) -> float:
-    number = number_in(cell, decimal_comma=decimal_comma)
+def _usable(cell: Any, column: str, row: int, *, bad: BadCells) -> float:
+    number = number_in(cell)
     what = _fault(cell, number)
     if what or number is None:
         bad.add(column, what, row)
@@ -170,9 +166,8 @@ def _fault(cell: Any, number: float | None) -> str:
             return EMPTY
         if (value := _float(cell)) is not None:
             return f"holds {value}"
-        if isinstance(cell, str) and _ONE_COMMA.fullmatch(cell.strip()):
-            text = cell.strip()
-            return f"holds {quoted(text)!r}: {text.replace(',', '')} with a thousands separator, or {text.replace(',', '.')}?"
+        if is_ambiguous(cell):
+            return AMBIGUOUS
         return f"holds {quoted(cell)!r}, which is not a number"
     if number <= 0:
         return f"holds {format_number(number)}; it must be above zero"
@@ -192,10 +187,18 @@ class RawTable:
     """True for the records of a run store, in which this tool counted FLOPs, parameters and tokens."""
     swept: tuple[str, ...] = ()
     """Columns that are known to have been swept."""
+    notes: tuple[Finding, ...] = ()
+    """Notes on how cells were read."""
 
     def column_names(self) -> list[str]:
         """Names of the columns, as in the file."""
         return [str(name) for name in self.cells.columns]
+
+
+def table_of_cells(name: str, cells: pd.DataFrame, places: tuple[str, ...], *, commas_are_decimal: bool = False) -> RawTable:
+    """Return the table of cells as read, its numbers with decimal points."""
+    cells, notes = with_decimal_points(cells, are_decimal=commas_are_decimal)
+    return RawTable(name=name, cells=cells, places=places, notes=notes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +329,7 @@ def _read_csv(raw: bytes, name: str, *, separator: str = ",") -> RawTable:
     places = tuple(f"line {number}" for number in range(2, len(cells) + 2))
     blank = cells.apply(lambda column: column.isna() | (column == "")).all(axis=1)
     kept = [place for place, is_blank in zip(places, blank, strict=True) if not is_blank]
-    return RawTable(name=name, cells=cells[~blank].reset_index(drop=True), places=tuple(kept))
+    return table_of_cells(name, cells[~blank].reset_index(drop=True), tuple(kept), commas_are_decimal=separator == ";")
 
 
 def _read_parquet(raw: bytes, name: str) -> RawTable:
@@ -338,7 +341,7 @@ def _read_parquet(raw: bytes, name: str) -> RawTable:
     except (ArrowInvalid, OSError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         _refuse(f"{name} is not a Parquet table: {reason}.", fix="Write it again, or give a CSV file.")
-    return RawTable(name=name, cells=cells, places=tuple(f"row {number}" for number in range(1, len(cells) + 1)))
+    return table_of_cells(name, cells, tuple(f"row {number}" for number in range(1, len(cells) + 1)))
 
 
 def _read_json_lines(raw: bytes, name: str) -> RawTable:
@@ -353,7 +356,7 @@ def _read_json_lines(raw: bytes, name: str) -> RawTable:
     keys = dict.fromkeys(key for row in rows for key in row)
     cells = pd.DataFrame({n: pd.Series([row.get(key) for row in rows], dtype=object) for n, key in enumerate(keys)})
     cells.columns = [printable(key) for key in keys]
-    return RawTable(name=name, cells=cells, places=tuple(places))
+    return table_of_cells(name, cells, tuple(places))
 
 
 def _json_object(line: bytes, where: str) -> dict[str, Any]:
@@ -380,7 +383,7 @@ def _read_json(raw: bytes, name: str) -> RawTable:
     keys = _without_common_prefix(list(dict.fromkeys(key for row in rows for key in row)))
     cells = pd.DataFrame({n: pd.Series([row.get(key) for row in rows], dtype=object) for n, key in enumerate(keys)})
     cells.columns = list(keys.values())
-    return RawTable(name=name, cells=cells, places=tuple(f"entry {number}" for number in range(1, len(rows) + 1)))
+    return table_of_cells(name, cells, tuple(f"entry {number}" for number in range(1, len(rows) + 1)))
 
 
 def json_rows(document: Any) -> list[dict[str, Any]]:

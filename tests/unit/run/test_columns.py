@@ -6,7 +6,7 @@ import pytest
 
 from marin_scaling.errors import RunTableError
 from marin_scaling.run.columns import map_columns, spelled, unit_of_name
-from marin_scaling.run.table import read_run_table, table_of_frame
+from marin_scaling.run.table import read_cells, read_run_table, table_of_frame
 from marin_scaling.run.table_io import RawTable
 
 FLOPS, PARAMS, TOKENS, LOSS = (
@@ -197,6 +197,37 @@ def test_decimal_commas_are_read_where_nothing_else_can_be_meant(tmp_path):
     path.write_text(head + "1e18;1e8;1.7e9;3,521\n3e18;2e8;2.5e9;3,102\n")
     with pytest.raises(RunTableError, match=r"'3,521': 3521 .*3\.521"):
         read_run_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("tokens;loss\n1,705;3,521\n", ["1.705", "3.521"]),
+        ('params,tokens,loss\n"100,5","1,705","3,521"\n', ["100.5", "1.705", "3.521"]),
+        ('flops,tokens\n"3,004E+18","1,705"\n', ["3.004E+18", "1.705"]),
+        ('params,tokens\n"1.234,567","1,705"\n', ["1234.567", "1.705"]),
+        ('params,tokens,loss\n"100,000,000","1,705",3.521\n', ["100,000,000", "1705", "3.521"]),
+    ],
+)
+def test_unambiguous_cells_of_a_file_decide_what_a_comma_means(tmp_path, text, cells):
+    """Also in columns whose cells all have three digits after the comma; a note tells the choice."""
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    table = read_cells(path)
+    assert table.cells.iloc[0].tolist() == cells
+    assert [each.code for each in table.notes] == ["commas"]
+
+
+def test_undecided_commas_are_one_line_for_each_column(tmp_path):
+    """With the number of cells; the fix changes the file and leaves no run out."""
+    path = tmp_path / "runs.csv"
+    rows = [f'{FLOPS[n]},{PARAMS[n]},"1,70{n}","3,52{n}"' for n in range(4)]
+    path.write_text("\n".join(["flops,params,tokens,loss", *rows]) + "\n")
+    with pytest.raises(RunTableError) as caught:
+        read_run_table(path)
+    assert len(caught.value.lines) == 2
+    assert all("4 cells" in line for line in caught.value.lines)
+    assert "--drop" not in caught.value.fix
 
 
 @pytest.mark.parametrize(
