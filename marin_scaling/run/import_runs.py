@@ -253,9 +253,11 @@ def _loss_key(runs: Sequence[TrackedRun], values: Sequence[LoggedValues]) -> tup
     key = common[0] if common else max(counts, key=lambda each: counts[each])
     if not counts[key]:
         raise _no_loss(runs)
-    others = [f"{other} ({count})" for other, count in counts.items() if count and other != key]
-    passed = f"; passed over: {', '.join(others)}" if others else ""
-    return key, [f"loss is {key}, which {counts[key]} of {len(finished)} finished runs have{passed}"] if others else []
+    own = {each: next(filter(None, (run.key((each,)) for run in finished)), each) for each, count in counts.items() if count}
+    others = {name: counts[each] for each, name in own.items() if name != own[key]}
+    passed = ", ".join(f"{name} ({count})" for name, count in others.items())
+    chosen = f"loss is {own[key]}, which {counts[key]} of {len(finished)} finished runs have"
+    return key, [f"{chosen}; passed over: {passed}"] if others else []
 
 
 def _no_loss(runs: Sequence[TrackedRun]) -> RunTableError:

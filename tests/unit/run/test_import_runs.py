@@ -57,6 +57,14 @@ def test_replicas_in_folders_become_a_table_that_is_fitted(tmp_path: Path) -> No
         assert frame["run"].tolist() == [f"run-{number}" for number in range(5)]
 
 
+def test_losses_passed_over_have_the_names_of_the_log(tmp_path: Path) -> None:
+    """Only other losses are named, and the chosen one is none of them."""
+    replica(tmp_path, "run-0", **{"val/loss": 3.2})
+    (note,) = (each for each in import_runs(read_tracked_runs(str(tmp_path))).notes if each.startswith("loss is"))
+    assert "loss is eval/loss," in note
+    assert note.partition("passed over: ")[2] == "val/loss (1)"
+
+
 def test_levanters_own_json_log_is_read_with_what_stands_before_it(tmp_path: Path) -> None:
     """Written by Levanter's tracker through Python's logging; the last value of each metric counts."""
     json_logger = pytest.importorskip("levanter.tracker.json_logger", reason="the train extra is not installed")
