@@ -520,6 +520,8 @@ def _other_ways(raw: RawTable, mapping: Mapping[str, str], missing: Sequence[str
     ways = [f"compute it from the other two: --column {formula}"] if formula else []
     if not formula and "flops" in missing:
         ways.append("if FLOPs are nowhere in the table, compute them: --column flops=6ND")
+    if "params" in missing and (active := mapping.get("active_params")):
+        ways.append(f"for a dense model the same column serves: --column {_argument('params', active)}")
     if missing and step_column(raw.column_names()):
         ways.append(f"where the rows are steps of runs, take the last of each: marin-scale import {raw.name} --out TABLE.csv")
     return "".join(f"; or {way}" for way in ways)

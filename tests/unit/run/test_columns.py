@@ -199,6 +199,16 @@ def test_decimal_commas_are_read_where_nothing_else_can_be_meant(tmp_path):
         read_run_table(path)
 
 
+def test_active_params_serve_as_params_of_a_dense_model():
+    """The error offers it, and what it offers works."""
+    frame = FRAME.rename(columns={"params": "active_params"})
+    with pytest.raises(RunTableError) as caught:
+        table_of_frame(frame)
+    assert "dense" in caught.value.fix
+    assert "--column params=active_params" in caught.value.fix
+    assert table_of_frame(frame, columns={"params": "active_params"}).frame["params"].tolist() == PARAMS
+
+
 @pytest.mark.parametrize(
     ("text", "cells"),
     [
