@@ -18,7 +18,7 @@ from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_dou
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum, flops_as_in_runs
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
-from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, name_some
+from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, exclusion_text
 from marin_scaling.run.cells import repeats_data
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import counted, format_count, format_flops, format_number, unit_of
@@ -187,7 +187,7 @@ def _left_out_text(excluded: Sequence[Exclusion]) -> str:
     by_reason: dict[str, list[str]] = {}
     for each in excluded:
         by_reason.setdefault(each.why, []).append(each.run[:16] if len(each.run) == 64 else each.run)
-    lines = [wrapped(f"{name_some(runs)}: {why}", "  ") for why, runs in list(by_reason.items())[:_LISTED_EXCLUSIONS]]
+    lines = [wrapped(exclusion_text(why, runs), "  ") for why, runs in list(by_reason.items())[:_LISTED_EXCLUSIONS]]
     more = sum(map(len, list(by_reason.values())[_LISTED_EXCLUSIONS:]))
     return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more else [])])
 

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from marin_scaling.errors import Finding, RunTableError, error, warning
 from marin_scaling.laws import Array
 from marin_scaling.printable import quoted
-from marin_scaling.run.cells import ONE_EPOCH, repeats_data
+from marin_scaling.run.cells import EARLIER_CHECKPOINT, ONE_EPOCH, repeats_data
 from marin_scaling.run.columns import COLUMNS, Column
 from marin_scaling.run.groups import evenly_spread
+from marin_scaling.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,17 @@ def name_some(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def exclusion_text(why: str, runs: Sequence[str]) -> str:
+    """Return the runs with the reason; rows of one name by their number.
+
+    >>> exclusion_text("its loss is empty", ["a", "b"]), exclusion_text("earlier checkpoint of a", ["a", "a"])
+    ('a, b: its loss is empty', '2 earlier checkpoints of a')
+    """
+    if why.startswith(EARLIER_CHECKPOINT):
+        return counted(len(runs), EARLIER_CHECKPOINT) + why.removeprefix(EARLIER_CHECKPOINT)
+    return f"{name_some(runs)}: {why}"
 
 
 _SAME_SIZE = 1.005  # parameters within 0.5 % are one model

@@ -93,6 +93,7 @@ def _levels_of(frame: pd.DataFrame, column: str) -> NDArray[np.int64]:
     return _levels(np.log(frame[column].to_numpy(dtype=np.float64)), NEARNESS[column])
 
 
+EARLIER_CHECKPOINT = "earlier checkpoint"
 _STEP_IN_NAME = re.compile(r"[-_/. ]*(steps?|ckpt|checkpoint|iter)[-_=. ]*\d+$", re.IGNORECASE)
 _RUN_NAMES = re.compile(r"(^|_)(run|id)(_|$)")
 _MOST_ON_LEVELS = 0.5
@@ -111,7 +112,7 @@ def find_checkpoints(
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"run": ["a", "a", "b"], "params": 1e8, "tokens": [1e9, 2e9, 2e9], "loss": [4.0, 3.5, 3.6]})
     >>> find_checkpoints(frame, pd.DataFrame(), column="run", is_chosen=False)[0]
-    {0: 'a checkpoint of a, whose row with the most tokens (2e9) is kept'}
+    {0: 'earlier checkpoint of a; the row with the most tokens (2e9) is kept'}
     """
     if frame.empty:
         return {}, []
@@ -128,16 +129,17 @@ def find_checkpoints(
     names = [stems[curve.index[-1]] for curve in curves]
     has_steps = not {spelled(str(name)) for name in others.columns}.isdisjoint(map(spelled, STEP_NAMES))
     if is_chosen or has_steps or (_RUN_NAMES.search(spelled(column)) and not _share_levels(frame, curves)):
-        return {
-            int(
-                row
-            ): f"a checkpoint of {name}, whose row with the most tokens ({format_number(curve['tokens'].iloc[-1], 4)}) is kept"
-            for name, curve in zip(names, curves, strict=True)
-            for row in curve.index[:-1]
-        }, []
+        pairs = list(zip(names, curves, strict=True))
+        return {int(row): _earlier(name, curve) for name, curve in pairs for row in curve.index[:-1]}, []
     message = f"several rows of one size, at growing tokens and falling loss, are called {joined(names, most=_MANY)}"
     fix = f"Checkpoints of one run? --column {shlex.quote(quoted(f'run={column}'))} keeps the last row of each"
     return {}, [warning("checkpoints", column, f"{message}. {fix}")]
+
+
+def _earlier(name: str, curve: pd.DataFrame) -> str:
+    """Return the reason to leave out the rows of a run before its last one."""
+    kept = f"the row with the most tokens ({format_number(curve['tokens'].iloc[-1], 4)}) is kept"
+    return f"{EARLIER_CHECKPOINT} of {name}; {kept}"
 
 
 def _falls(curve: pd.DataFrame) -> bool:
