@@ -432,18 +432,23 @@ def map_columns(
 def candidates(column: Column, raw: RawTable) -> list[str]:
     """Return the columns of the table that may hold one of ours: none, one, or several that differ."""
     names = raw.column_names()
-    alike = [name for name in names if spelled(name) == spelled(column.name)]
+    alike = [name for name in names if _key(name) == spelled(column.name)]
     exact = [column.name] if column.name in names else alike
     known = [spelled(alias) for alias in aliases_of(column)]
-    others = [name for name in names if name not in exact and spelled(name) in known]
+    others = [name for name in names if name not in exact and _key(name) in known]
     if column.cells is Cells.TEXTS:
-        by_preference = sorted(others, key=lambda name: known.index(spelled(name)))
+        by_preference = sorted(others, key=lambda name: known.index(_key(name)))
         return exact[:1] or by_preference[:1] if column.name in ("run", "seed") else exact or others
     if exact and (not others or any(_holds_numbers(raw, name) for name in exact)):
         return _distinct(raw, exact)
     if len(found := [*exact, *others]) < 2:
         return found
     return _distinct(raw, [name for name in found if _holds_numbers(raw, name)] or found)
+
+
+def _key(name: str) -> str:
+    """Return the spelling of a name without the prefix of a summary in W&B."""
+    return spelled(name).removeprefix("summary_")
 
 
 def _holds_numbers(raw: RawTable, name: str) -> bool:
@@ -460,7 +465,7 @@ def _distinct(raw: RawTable, names: list[str]) -> list[str]:
     return names[:1] if all(column == columns[0] for column in columns) else names
 
 
-_SHOWN = 12
+_SHOWN, _MOST_LOSSES = 12, 4
 _HINTS = {
     "flops": ("flop", "compute", "cost"),
     "params": ("param", "size", "weights"),
@@ -480,17 +485,45 @@ def _refuse_mapping(
             "project's table of runs.",
         )
     lines, options = list[str](), list[str]()
+    losses = _by_bias(unclear.get("loss", ()))
     for column, names in unclear.items():
         named = " and ".join(repr(quoted(each)) for each in names)
         lines.append(f"{raw.name}: {named} could each be the column {column!r}.")
-        options.append(f"--column {_argument(column, names[0])}")
+        options.append(f"--column {_argument(column, (losses if column == 'loss' else names)[0])}")
     if missing:
         near = {column: _nearest(column, raw, mapping) for column in missing}
+        if "loss" in near:
+            losses = near["loss"] = _by_bias(near["loss"])
         named = ", ".join(map(repr, missing))
         has = joined(_most_telling(raw, near), most=_SHOWN)
         lines.append(f"{raw.name} has no column {named}, nor one that is known to mean it; it has: {has}.")
         options += [f"--column {_argument(column, names[0] if names else 'NAME')}" for column, names in near.items()]
-    raise RunTableError(tuple(lines), fix=f"Name the columns: {' '.join(options)}{_other_ways(raw, mapping, missing)}")
+    raise RunTableError(
+        tuple(lines), fix=f"Name the columns: {' '.join(options)}{_other_losses(losses)}{_other_ways(raw, mapping, missing)}"
+    )
+
+
+_BIASES = {r"best|min": "best checkpoint, which is biased low", r"train|training": "training text, not held out"}
+
+
+def _bias(name: str) -> str:
+    """Return why a column is no final validation loss, by its name; "" if nothing speaks against it."""
+    return next((why for word, why in _BIASES.items() if re.search(rf"(^|_)({word})(_|$)", spelled(name))), "")
+
+
+def _by_bias(names: Sequence[str]) -> list[str]:
+    """Return losses in the order of preference: final validation losses, training losses, those of the best checkpoint.
+
+    >>> _by_bias(["val/loss_best", "train/loss", "my/val/loss"])
+    ['my/val/loss', 'train/loss', 'val/loss_best']
+    """
+    return sorted(names, key=lambda name: ["", *reversed(_BIASES.values())].index(_bias(name)))
+
+
+def _other_losses(names: Sequence[str]) -> str:
+    """Return the further losses of a table, with what speaks against each."""
+    others = [f"{name} ({why})" if (why := _bias(name)) else name for name in names[1:]]
+    return f"; further losses: {joined(others, most=_MOST_LOSSES)}" if others else ""
 
 
 def _argument(column: str, name: str) -> str:

@@ -134,8 +134,8 @@ class LoggedValues:
         return next((own for key in keys if (own := self.spelling(key)) and self.number(own) is not None), None)
 
     def spelling(self, key: str) -> str | None:
-        """Return the key as the run has it, or the key of its last value where a tracker keeps a summary of several."""
-        for each in (key, f"{key}/last"):
+        """Return the key as the run has it, or the key of its last value in a tracker's summary."""
+        for each in (key, f"{key}/last", f"summary/{key}"):
             own = each if each in self.exact else self._spelled.get(spelled(each))
             if own is not None:
                 return own

@@ -199,6 +199,24 @@ def test_decimal_commas_are_read_where_nothing_else_can_be_meant(tmp_path):
         read_run_table(path)
 
 
+def test_final_validation_losses_are_proposed_before_others():
+    """Then training losses, then those of the best checkpoint, with the reason."""
+    frame = FRAME.rename(columns={"loss": "val/loss_best"}).assign(**{"train/loss": LOSS, "my/val/loss": LOSS})
+    with pytest.raises(RunTableError) as caught:
+        table_of_frame(frame)
+    fix = caught.value.fix
+    assert "--column loss=my/val/loss" in fix
+    assert fix.index("my/val/loss") < fix.index("train/loss (") < fix.index("val/loss_best (best checkpoint")
+
+
+def test_the_prefix_of_a_summary_is_no_obstacle():
+    """As in a table of runs from W&B, beside losses of other kinds."""
+    mapping = map_columns(
+        raw(**{"summary.val/loss": ["3"], "train/loss": ["2.9"], "val/loss_best": ["2.8"]}), chosen={}, required=()
+    )
+    assert mapping == {"loss": "summary.val/loss"}
+
+
 def test_active_params_serve_as_params_of_a_dense_model():
     """The error offers it, and what it offers works."""
     frame = FRAME.rename(columns={"params": "active_params"})
