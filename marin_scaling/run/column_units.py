@@ -68,7 +68,7 @@ _ROW_OFF = 30.0
 
 _SHOWN = 3
 _SAME_COUNT = 0.01
-_LEAST_UNIT_OF_PART = 1e6  # a run can have done a thousandth of its tokens, and a millionth is less than a step
+_LEAST_UNNAMED_UNIT = 1e6  # a run can have done a thousandth of its tokens, and a millionth is less than a step
 _SAME_BUDGET = 3.0
 
 _PARAMS_RANGE, _TOKENS_RANGE = (100.0, 1e15), (1e4, 1e17)
@@ -211,17 +211,17 @@ def unit_named(column: str, unit: str) -> str:
     return found[0]
 
 
-def unit_of_tokens(name: str, count: float, whole: float, *, is_finished: bool = True) -> str:
+def unit_of_tokens(name: str, count: float, whole: float) -> str:
     """Return the unit in which a log counts tokens, "" for one by one, from its last `count` and the `whole` number of the run.
 
-    A count that agrees with the whole number within 1 % shows its unit; before the end only from millions on. Any other count
-    has the unit in its `name`, unless it would exceed the whole number.
+    A count that agrees with the whole number within 1 % shows its unit from millions on. Any other count has the unit in its
+    `name`, unless it would exceed the whole number.
 
     >>> unit_of_tokens("tokens", 186.2, 1.86e11), unit_of_tokens("tokens_B", 93.0, 1.86e11), unit_of_tokens("D", 93.0, 1.86e11)
     ('billions', 'billions', '')
     """
-    least, named = 1.0 if is_finished else _LEAST_UNIT_OF_PART, unit_of_name("tokens", name)
-    units = ((unit, factor) for unit, factor in {"": 1.0, **COUNT_UNITS}.items() if factor >= least)
+    named = unit_of_name("tokens", name)
+    units = ((unit, factor) for unit, factor in COUNT_UNITS.items() if factor >= _LEAST_UNNAMED_UNIT)
     same = (unit for unit, factor in units if abs(count * factor / whole - 1) <= _SAME_COUNT)
     return next(same, _UNIT_OF_FACTOR["tokens"].get(named, "") if count * named <= (1 + _SAME_COUNT) * whole else "")
 

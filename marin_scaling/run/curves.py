@@ -458,7 +458,7 @@ def _unit_of_progress(rows: Sequence[Mapping[str, Any]], keys: Collection[str], 
     """Return the factor of the unit in which the rows of a finished or unfinished run count its tokens."""
     cells = ((number_in(value), name) for values in rows for name, value in values.items() if spelled(name) in keys)
     count, name = max(((number, name) for number, name in cells if number is not None), default=(0.0, ""))
-    return COUNT_UNITS.get(unit_of_tokens(name, count, tokens, is_finished=False), 1.0)
+    return COUNT_UNITS.get(unit_of_tokens(name, count, tokens), 1.0)
 
 
 def logged_curve(

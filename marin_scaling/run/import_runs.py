@@ -152,10 +152,10 @@ class LoggedValues:
         count = self.number(self.key(keys))
         return count * COUNT_UNITS[unit] if count is not None and unit else count
 
-    def unit_of_tokens(self, keys: Sequence[str], whole: float, *, is_finished: bool = True) -> str:
+    def unit_of_tokens(self, keys: Sequence[str], whole: float) -> str:
         """Return the unit in which the tokens of a run with this `whole` number are logged; "" for one by one, or none."""
         key = self.key(keys)
-        return unit_of_tokens(key or "", self.number(key) or 0.0, whole, is_finished=is_finished)
+        return unit_of_tokens(key or "", self.number(key) or 0.0, whole)
 
 
 _ROW_KEYS = ("timestamp", "_timestamp")

@@ -281,7 +281,7 @@ def require_source(
     from marin_scaling.run.import_runs import LoggedValues, joined_run
 
     outcome, values = target["outcome"], LoggedValues(joined_run(runs))
-    unit = values.unit_of_tokens(tokens_keys(outcome), target["tokens"], is_finished=False)
+    unit = values.unit_of_tokens(tokens_keys(outcome), target["tokens"])
     logged = _joined_runs(runs, outcome, restarts, unit=unit)
     if faults := dict.fromkeys([*_faults_of_source(runs, target, statement), *_faults_of_restarts(logged, restarts)]):
         raise VerificationError(
