@@ -283,7 +283,7 @@ def test_a_history_in_which_a_restart_goes_back_is_one_run(in_json: Path) -> Non
     assert record(in_json, log).outcome["value"] == pytest.approx(LOSS)
 
 
-@pytest.mark.parametrize(("scale", "unit"), [(1e-3, "thousands"), (1e-9, "billions")])
+@pytest.mark.parametrize(("scale", "unit"), [(1e-6, "millions"), (1e-9, "billions")])
 def test_tokens_in_a_unit_are_converted_and_the_unit_is_stated(in_json: Path, scale: float, unit: str) -> None:
     """By the agreement with the promise alone: the key names no unit; of half the run, or of another unit, they are refused."""
     for wrong in (0.5, 0.98, 10.0):
@@ -297,6 +297,12 @@ def test_tokens_in_a_unit_are_converted_and_the_unit_is_stated(in_json: Path, sc
     assert f"in {unit}" in step.evidence
     assert f"in {unit}" in verdict.sentence
     assert check(in_json).sentence == verdict.sentence
+
+
+def test_a_thousandth_of_the_tokens_is_no_unit_that_nobody_names(in_json: Path) -> None:
+    """A run can have stopped there."""
+    with pytest.raises(VerificationError, match="tokens"):
+        record(in_json, history(row(5, 4.0, tokens=1.0), row(10, LOSS, tokens=TOKENS / 1000)))
 
 
 def test_a_log_of_one_run_that_does_not_name_it_is_taken_and_said(in_json: Path) -> None:
