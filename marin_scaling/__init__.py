@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.4.1"
+__version__ = "0.5.0"
 
 _HOME = {
     "load_runs": "fitted",

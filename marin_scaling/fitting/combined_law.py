@@ -107,8 +107,9 @@ def shipped_calibration() -> Calibration:
     return Calibration(**json.loads(text)["factors"])
 
 
-FRONTIER_WEIGHT = 0.5
-"""Weight of the frontier's quantiles; the surface has the rest. Equal weights were not fitted to any table."""
+FRONTIER_WEIGHT = 2 / 3
+"""Weight of the frontier's quantiles; the surface has the rest. Chosen on 16 public ladders together with the prior of the slopes:
+the CRPS with ladders equal is 4 % lower than with equal weights, with forecasts equal 1 % higher."""
 FRONTIER_WEIGHTS = {"combined": FRONTIER_WEIGHT, "coupled-surface": 0.0, "all-runs-frontier": 1.0}
 """Weight of the frontier by the name of the law, as in `--law`."""
 
@@ -260,7 +261,7 @@ _SURFACE, _FRONTIER = "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g", "E_
 _FORMULAS = {
     0.0: _SURFACE,
     1.0: f"{_FRONTIER}, at the best N and D for C",
-    FRONTIER_WEIGHT: f"sqrt(L * F); L = {_SURFACE}; F = ({_FRONTIER}) * L / L*; L* = least L at this N * D",
+    FRONTIER_WEIGHT: f"(L * F^2)^(1/3); L = {_SURFACE}; F = ({_FRONTIER}) * L / L*; L* = least L at this N * D",
 }
 _SPARSE = "; N = active params * (S / S0)^kappa; C = FLOPs * (S / S0)^kappa; S = total / active params"
 
@@ -329,7 +330,7 @@ class CombinedLaw(Law):
         )
 
     def formula_losses(self, targets: Targets) -> Array:
-        """Return the surface of highest density, the frontier of medians, or their geometric mean."""
+        """Return the surface of highest density, the frontier of medians, or their weighted geometric mean."""
         posterior, sparsity, values = self.posterior, self._log_sparsity(targets), self.parameters
         shift = 0.0 if sparsity is None else values["kappa"] * sparsity
         surface = laws_of(posterior.mode[None])
@@ -343,7 +344,7 @@ class CombinedLaw(Law):
         log_frontier = np.log(values["E_f"] + values["K_f"] * np.exp(-values["gamma_f"] * distance))
         if self.frontier_weight == 1:
             return np.asarray(np.exp(log_frontier))
-        return np.asarray(np.exp((log_surface + log_frontier + log_surface - log_least) / 2))
+        return np.asarray(np.exp(log_surface + self.frontier_weight * (log_frontier - log_least)))
 
     def parameter_draws(self) -> dict[str, Array]:
         """Return draws of the posteriors."""

@@ -83,7 +83,7 @@ def test_a_table_of_runs_is_forecast_row_by_row(document):
 
 def test_the_document_says_which_law_which_prior_and_whether_it_may_be_used(document):
     """All that a checker needs beside the predictions."""
-    assert document["law"].startswith("combined: sqrt(L * F); L = E + K")
+    assert document["law"].startswith("combined: (L * F^2)^(1/3); L = E + K")
     assert document["may_be_used"] is True
     assert document["status"].startswith(("Usable", "Use with care"))
     assert document["runs_used"] == 12

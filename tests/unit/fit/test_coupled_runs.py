@@ -68,7 +68,7 @@ def test_each_law_alone_gives_its_own_parameters_and_formula():
     assert surface.formula == "E + K * (w * (N / N0)^-a + (1 - w) * (D / D0)^-b)^g"
     assert frontier.formula.startswith("E_f + K_f * (C / C_f)^-gamma_f")
     assert both.formula.split("; ")[:3] == [
-        "sqrt(L * F)",
+        "(L * F^2)^(1/3)",
         f"L = {surface.formula}",
         "F = (E_f + K_f * (C / C_f)^-gamma_f) * L / L*",
     ]
