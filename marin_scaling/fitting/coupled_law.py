@@ -17,9 +17,10 @@ sparse models kappa. A model of N active and M total parameters is as good as a 
 
 SLOPES = slice(1, 3)
 SHARE, SIGMA, TAU, KAPPA = 3, 6, 7, 8
-HEAVY = slice(1, 4)
-SHARE_FREEDOM = 3.0
-"""Degrees of freedom of Student's t, the prior of the slopes and of logit(K / L0): runs of another kind can overrule it."""
+HEAVY_TAILED = slice(1, 4)
+"""The slopes and logit(K / L0), whose prior is Student's t: runs of another kind can overrule it."""
+PRIOR_FREEDOM = 3.0
+"""Degrees of freedom of that Student's t."""
 LARGEST_POWER = 60.0
 """Largest log of a size relative to the middle of the runs: e^60 is beyond any table, and far from overflow."""
 
@@ -43,11 +44,11 @@ class Prior:
 
     slope: Normal = Normal(mean=float(np.log(0.055)), deviation=0.4)
     """Prior of log(-dlnL/dlnN) and log(-dlnL/dlnD) at the middle: ten times the size reduces the loss by 8 to 17 %. Each of 16
-    public ladders would be given this width by the other fifteen (`benchmarks/prior_choices.py`)."""
+    public ladders would be given this width by the other fifteen (`benchmarks/prior_choices.py`). Student's t."""
     reducible_share: Normal = Normal(mean=-0.2, deviation=0.5)
     """Prior of logit(K / L0): a quarter to two thirds of the loss in the middle of a ladder is reducible. For 3.0 nats,
     published asymptotes of 1.6 (Marin's MoE, pinned), 1.69 (Hoffmann), 1.71 to 1.78 (Delphi's optima) and 1.82 (Besiroglu)
-    correspond to -0.1 to -0.4. The distribution is Student's t with `SHARE_FREEDOM` degrees of freedom."""
+    correspond to -0.1 to -0.4. Student's t."""
     exponent_ratio: Normal = Normal(mean=0.0, deviation=0.35)
     """Prior of log(b / a): published pairs differ by a factor of at most two."""
     coupling: Normal = Normal(mean=-0.4, deviation=0.7)
@@ -120,7 +121,7 @@ def log_prior(unknowns: Unknowns, laws: CoupledLaws, prior: Prior, *, middle_log
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=unknowns.shape[1])
     away = (np.concatenate([unknowns, log_exponents(laws).T], axis=1) - mean) / deviation
     squares = away * away
-    squares[:, HEAVY] = (SHARE_FREEDOM + 1) * np.log(1 + squares[:, HEAVY] / SHARE_FREEDOM)
+    squares[:, HEAVY_TAILED] = (PRIOR_FREEDOM + 1) * np.log(1 + squares[:, HEAVY_TAILED] / PRIOR_FREEDOM)
     return np.asarray(-0.5 * squares.sum(axis=1))
 
 
@@ -209,10 +210,10 @@ def log_prior_and_slope(
     mean, deviation = means_and_deviations(prior, middle_log_loss=middle_log_loss, unknowns=len(point))
     away = (np.concatenate([point, log_exponents(law)[:, 0]]) - mean) / deviation
     pulls = away / deviation
-    heavy = away[HEAVY] ** 2
-    pulls[HEAVY] *= (SHARE_FREEDOM + 1) / (SHARE_FREEDOM + heavy)
+    heavy = away[HEAVY_TAILED] ** 2
+    pulls[HEAVY_TAILED] *= (PRIOR_FREEDOM + 1) / (PRIOR_FREEDOM + heavy)
     frontier = numbers[5] + numbers[2] + law.a[0] / (law.a[0] + law.b[0]) * _RATIO
     slope = -pulls[:-3]
     slope[:6] -= pulls[-3] * frontier + pulls[-2] * numbers[2] + pulls[-1] * numbers[3]
-    value = away @ away - heavy.sum() + (SHARE_FREEDOM + 1) * np.log(1 + heavy / SHARE_FREEDOM).sum()
+    value = away @ away - heavy.sum() + (PRIOR_FREEDOM + 1) * np.log(1 + heavy / PRIOR_FREEDOM).sum()
     return -0.5 * float(value), slope

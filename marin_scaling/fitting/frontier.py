@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from marin_scaling.errors import FitRefused
-from marin_scaling.fitting.coupled_law import KAPPA, SHARE_FREEDOM, Prior, Unknowns
+from marin_scaling.fitting.coupled_law import KAPPA, PRIOR_FREEDOM, Prior, Unknowns
 from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.importance_sampling import sample_posterior
 from marin_scaling.fitting.law import FRONTIER_UNKNOWNS, Law, LawKind, LossDraws, Targets, left_out, refuse
@@ -525,4 +525,4 @@ def _log_prior(unknowns: Unknowns, prior: Prior, *, log_loss: float) -> Unknowns
     squares = ((unknowns[:, _LOSS] - log_loss) / 0.3) ** 2
     for column, each in ((_EXPONENT, prior.frontier_exponent), (_SIGMA, prior.noise)):
         squares = squares + ((unknowns[:, column] - each.mean) / each.deviation) ** 2
-    return np.asarray(-0.5 * squares - 0.5 * (SHARE_FREEDOM + 1) * np.log(1 + share * share / SHARE_FREEDOM))
+    return np.asarray(-0.5 * squares - 0.5 * (PRIOR_FREEDOM + 1) * np.log(1 + share * share / PRIOR_FREEDOM))

@@ -154,7 +154,7 @@ _FRONTIER = "marin_scaling.fitting.frontier:fit_frontier_runs"
 LAWS: dict[str, LawKind] = {
     kind.name: kind
     for kind in (
-        LawKind(name=DEFAULT_LAW, about="the mean of the next two, with a calibrated interval: any table", fit=_ALL_RUNS),
+        LawKind(name=DEFAULT_LAW, about="weighted mean of the next two, with a calibrated interval: any table", fit=_ALL_RUNS),
         LawKind(name="coupled-surface", about="one surface through all runs", fit=_ALL_RUNS),
         LawKind(name="all-runs-frontier", about="a frontier through all runs, moved to their optimum", fit=_ALL_RUNS),
         LawKind(name="isoflop-frontier", about="the bottom of each budget's bowl", fit=_FRONTIER, knows_any_size=False),

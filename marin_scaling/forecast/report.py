@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from marin_scaling import __version__
+from marin_scaling.fitting.combined_law import WEIGHT_BY_LAW
 from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
@@ -111,7 +112,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast], tested: Back
 
 
 def prior_document(prior: Prior) -> dict[str, Any]:
-    """Return middle and width of each prior; all are normal but that of the reducible share (`coupled_law.SHARE_FREEDOM`)."""
+    """Return middle and width of each prior; all are normal but those of `coupled_law.HEAVY_TAILED`."""
     return {field.name: asdict(getattr(prior, field.name)) for field in fields(Prior)}
 
 
@@ -320,8 +321,7 @@ def _observed_line(forecast: Forecast) -> str:
 
 
 def _by_law_text(forecast: Forecast) -> str:
-    share = 1 / len(forecast.by_law)
-    return ", ".join(f"{name} {median:.4f} (weight {share:.0%})" for name, median in forecast.by_law.items())
+    return ", ".join(f"{name} {median:.4f} (weight {WEIGHT_BY_LAW[name]:.0%})" for name, median in forecast.by_law.items())
 
 
 def _below_text(flops: float, smallest: float) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from marin_scaling.fitting.coupled_law import KAPPA, SHARE_FREEDOM, Prior, laws_of, log_prior, prior_start
+from marin_scaling.fitting.coupled_law import KAPPA, PRIOR_FREEDOM, Prior, laws_of, log_prior, prior_start
 from marin_scaling.laws import SurfaceLaw, surface_loss
 
 PRIOR = Prior()
@@ -88,14 +88,13 @@ def test_the_complex_step_gradient_is_that_of_finite_differences():
 
 
 def test_the_prior_is_the_sum_of_the_densities_that_it_states():
-    """Against scipy's, without their constants; nine unknowns where sparsity counts; Student's t for the reducible share."""
+    """Against scipy's, without their constants, with nine unknowns; Student's t for the slopes and the reducible share."""
     from scipy.stats import norm, t
 
     unknowns = np.concatenate([drawn_unknowns(5, seed=5), np.linspace(-0.5, 1.0, 5)[:, None]], axis=1)
     laws = laws_of(unknowns)
     terms = [
         (unknowns[:, 0], 0.9, 0.3),
-        *((unknowns[:, column], PRIOR.slope.mean, PRIOR.slope.deviation) for column in (1, 2)),
         (unknowns[:, 4], PRIOR.exponent_ratio.mean, PRIOR.exponent_ratio.deviation),
         (unknowns[:, 5], PRIOR.coupling.mean, PRIOR.coupling.deviation),
         (unknowns[:, 6], PRIOR.noise.mean, PRIOR.noise.deviation),
@@ -105,14 +104,15 @@ def test_the_prior_is_the_sum_of_the_densities_that_it_states():
         *((np.log(each), PRIOR.size_exponent.mean, PRIOR.size_exponent.deviation) for each in (laws.a, laws.b)),
     ]
     expected = sum(norm.logpdf(value, mean, deviation) - norm.logpdf(0, 0, deviation) for value, mean, deviation in terms)
-    share = (unknowns[:, 3] - PRIOR.reducible_share.mean) / PRIOR.reducible_share.deviation
-    expected = expected + t.logpdf(share, SHARE_FREEDOM) - t.logpdf(0, SHARE_FREEDOM)
+    for column, prior in ((1, PRIOR.slope), (2, PRIOR.slope), (3, PRIOR.reducible_share)):
+        away = (unknowns[:, column] - prior.mean) / prior.deviation
+        expected = expected + t.logpdf(away, PRIOR_FREEDOM) - t.logpdf(0, PRIOR_FREEDOM)
     assert log_prior(unknowns, laws, PRIOR, middle_log_loss=0.9) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_prior_medians_are_those_of_published_laws():
     """What its documentation says of them: exponents, shares and scatter of a usual ladder, 45 % of a small model's loss."""
-    known = {"slope": 0.05, "coupling": 0.67, "frontier_exponent": 0.14, "size_exponent": 0.5}
+    known = {"slope": 0.055, "coupling": 0.67, "frontier_exponent": 0.14, "size_exponent": 0.5}
     assert {name: np.exp(getattr(PRIOR, name).mean) for name in known} == pytest.approx(known, rel=0.01)
     assert (np.exp(PRIOR.noise.mean), np.exp(PRIOR.misfit.mean)) == pytest.approx((0.004, 0.007))
     share = [1 / (1 + np.exp(-PRIOR.reducible_share.mean - k * PRIOR.reducible_share.deviation)) for k in (-1.96, 0, 1.96)]

@@ -96,7 +96,7 @@ def test_the_formula_at_its_parameters_gives_what_the_law_says_it_gives(sparsity
     frontier = (p["E_f"] + p["K_f"] * (flops * counted / p["C_f"]) ** -p["gamma_f"]) * here / least
     total = None if sparsity is None else np.array([active * sparsity])
     target = Targets(flops=np.array([flops]), params=np.array([active]), tokens=np.array([tokens]), total_params=total)
-    assert law.formula_losses(target)[0] == pytest.approx(np.sqrt(here * frontier), rel=1e-9)
+    assert law.formula_losses(target)[0] == pytest.approx(np.cbrt(here * frontier**2), rel=1e-9)
     assert {"kappa", "S0"} <= p.keys() if sparsity else not {"kappa", "S0"} & p.keys()
     assert ("kappa" in law.formula) == bool(sparsity)
 

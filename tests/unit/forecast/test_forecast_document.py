@@ -1,6 +1,7 @@
 """A fit and its forecasts as a JSON document and as text."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_the_median_of_each_averaged_law_is_its_own_forecast(delphi, law):
     _, (_, ahead) = delphi
     assert ahead.by_law[law] == pytest.approx(forecast(fit(read_run_table(DELPHI), seed=3, law=law), flops=1e23).median)
     assert min(ahead.by_law.values()) < ahead.median < max(ahead.by_law.values())
+
+
+def test_the_frontier_has_twice_the_weight_of_the_surface(delphi):
+    """In the printed report, and in the median: medians of sums are close to sums of medians."""
+    result, (_, ahead) = delphi
+    printed = " ".join(forecast_text(result, [ahead]).split())
+    assert re.search(r"coupled-surface 2\.\d{4} \(weight 33%\), all-runs-frontier 2\.\d{4} \(weight 67%\)", printed)
+    weighted = (ahead.by_law["coupled-surface"] + 2 * ahead.by_law["all-runs-frontier"]) / 3
+    assert ahead.median == pytest.approx(weighted, rel=0.001)
 
 
 def test_laws_that_disagree_beyond_the_interval_lower_the_status(delphi):
