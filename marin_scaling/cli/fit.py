@@ -74,7 +74,7 @@ def fit_table(
         None,
         "--swept",
         metavar="best|all",
-        help="best: fit the best 30 % of each size and length; all: fit all runs. Default: best if swept.",
+        help="best: fit the best run of each size and length; all: fit all runs. Default: best if swept.",
     ),
     show_sensitivity: bool = typer.Option(False, "--sensitivity", help="Refit with other laws and without budgets."),
     plot: Path | None = _PLOT,

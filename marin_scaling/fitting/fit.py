@@ -231,7 +231,7 @@ def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:
         return table
     varied = f" ({', '.join(table.sweep.swept)})" if table.sweep and table.sweep.swept else ""
     kept = (
-        f"the best {KEPT_SHARE:.0%} of each size and length stand for it; the forecast is of a run as well tuned "
+        "the best run of each size and length stands for it; the forecast is of a run as well tuned "
         "(`marin-scale tune` estimates what other tuning costs)"
     )
     return replace(
@@ -242,14 +242,13 @@ def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:
     )
 
 
-KEPT_SHARE = 0.3
-
-
 def best_of_cells(
     frame: pd.DataFrame, *, sweep: Sweep | None = None, forced: bool = False
 ) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
-    """Return the best runs of each cell of a swept table, at least one, and the others as exclusions.
+    """Return the best run of each cell of a swept table, and the others as exclusions.
 
+    The forecast is that of a tuned run, and the second best run of a cell lies above it. On two public grids of 16 and 25 cells
+    the best 30 % of each forecast the best runs of larger cells with 1.2 and 1.9 times the CRPS.
     `frame` itself is returned if it is not swept, unless `forced`. Without `sweep`, its column `seed` tells.
     """
     sweep = find_sweep(frame, frame[[name for name in ("seed",) if name in frame]]) if sweep is None else sweep
@@ -257,7 +256,7 @@ def best_of_cells(
         return frame, ()
     by_cell = frame["loss"].groupby(cells_of(frame))
     better, runs = by_cell.rank(method="first").to_numpy() - 1, by_cell.transform("size").to_numpy()
-    kept = better < KEPT_SHARE * runs
+    kept = better == 0
     varied = f" in {', '.join(sweep.swept[:3])}" if sweep.swept else ""
     excluded = tuple(
         Exclusion(

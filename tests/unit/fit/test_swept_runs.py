@@ -1,6 +1,5 @@
 """Which tables are sweeps, and what is kept of them."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -67,13 +66,12 @@ def test_seeds_alone_are_no_sweep_and_nothing_is_left_out():
     assert len(best_of_cells(both)[0]) < len(both)
 
 
-@pytest.mark.parametrize(("runs_a_cell", "kept_a_cell"), [(3, 1), (4, 2), (7, 3), (10, 3)])
-def test_the_best_three_tenths_of_each_cell_are_kept_and_at_least_one(runs_a_cell, kept_a_cell):
-    """Rounded up; they are the lowest losses of their cells, in the order of the table."""
+@pytest.mark.parametrize("runs_a_cell", [3, 10])
+def test_the_best_run_of_each_cell_is_kept(runs_a_cell):
+    """In the order of the table."""
     frame = swept_frame(runs_a_cell=runs_a_cell)
     kept, excluded = best_of_cells(frame)
-    assert kept_a_cell == math.ceil(0.3 * runs_a_cell)
-    expected = frame.sort_values("loss").groupby("params").head(kept_a_cell).sort_index()
+    expected = frame.sort_values("loss").groupby("params").head(1).sort_index()
     assert kept["run"].tolist() == expected["run"].tolist()
     assert len(kept) + len(excluded) == len(frame)
 
@@ -83,24 +81,24 @@ def test_every_run_left_out_is_named_with_how_many_were_better():
     frame = swept_frame()
     _, excluded = best_of_cells(frame)
     better = dict(zip(frame["run"], frame["away"], strict=True))
-    assert [each.run for each in excluded] == frame["run"][frame["away"] >= 3].tolist()
+    assert [each.run for each in excluded] == frame["run"][frame["away"] >= 1].tolist()
     for each in excluded:
         assert each.why.startswith(f"swept: {better[each.run]} of the 7 runs of its size and tokens are lower")
         assert "--swept all keeps it" in each.why
 
 
 def test_equal_losses_in_a_cell_are_counted_once_each():
-    """Ties are broken by the order of the table, so that as many are kept as of other cells."""
+    """Ties are broken by the order of the table, so that one is kept."""
     frame = swept_frame().assign(loss=3.0)
-    assert best_of_cells(frame)[0].groupby("params").size().tolist() == [3] * 6
+    assert best_of_cells(frame)[0].groupby("params").size().tolist() == [1] * 6
 
 
 def test_a_fit_takes_the_best_of_a_sweep_and_says_so_or_all_when_asked():
-    """Best: 18 of 42 runs, no worse than 0.1 above the best of their size; all: 42, and no warning of it."""
+    """Best: 6 of 42 runs; all: 42, and no warning of it."""
     table = replace(simulate_ladder(SURFACE, budgets_flops=[1e18], sizes_per_budget=1, noise=0, seed=0), frame=swept_frame())
     best, whole = fit(table), fit(table, swept="all")
-    assert (len(best.frame), len(best.excluded), len(whole.frame), len(whole.excluded)) == (18, 24, 42, 0)
-    assert any("the best 30% of each size and length stand for it" in warning for warning in best.warnings)
+    assert (len(best.frame), len(best.excluded), len(whole.frame), len(whole.excluded)) == (6, 36, 42, 0)
+    assert any(warning.startswith("swept runs") for warning in best.warnings)
     assert not any("swept" in warning for warning in whole.warnings)
     size = {"params": SIZES[-1:], "tokens": 20 * SIZES[-1:]}
     assert np.exp(best.law.posterior.log_losses(**size)).mean() < np.exp(whole.law.posterior.log_losses(**size)).mean() - 0.05
@@ -113,7 +111,7 @@ def test_a_swept_column_is_found_in_few_cells_and_a_seed_under_any_name_is_not()
     frame = swept_frame(runs_a_cell=6, cells=4)
     rate = pd.DataFrame({"rate": (1e-3 * 2.0 ** frame["away"]).map(str), "trainer.seed": np.repeat(list("012345"), 4)})
     assert find_sweep(frame, rate).swept == ("rate",)
-    assert len(best_of_cells(frame, sweep=find_sweep(frame, rate))[0]) == 8
+    assert len(best_of_cells(frame, sweep=find_sweep(frame, rate))[0]) == 4
     noise = np.random.default_rng(0).normal(0, 0.01, len(frame))
     seeds = find_sweep(frame.assign(loss=frame["loss"] - 0.05 * frame["away"] + noise), rate[["trainer.seed"]])
     assert (seeds.swept, seeds.are_replicates) == ((), True)
