@@ -308,29 +308,35 @@ def confirm(
         False, "--run-code", help="Also retrain entries with Python code of their own, which you read."
     ),
     where: str = _WHERE,
+    by: str | None = typer.Option(
+        None, "--by", metavar="NAME", help="Store each confirmation as made by this person or workflow, in confirmation.json."
+    ),
 ) -> None:
     """Retrain submissions from their entries and compare each seed.
 
     PLACE is a submission, or a folder. In a folder, the submissions of tracks with retrained_by_ci: true are retrained if
-    their file, entry, recipe file or track differs from the base branch. A submission is confirmed if every seed is within
-    the track's retraining_tolerance of its retrained loss, and the mean within the tolerance over the root of the number of
-    seeds. Of logged runs only the means are compared, and may also differ by the noise of their seeds. The new runs are not
-    kept. An entry with Python code of its own needs --run-code: its code runs on this machine,
-    with your permissions. Exit status 1 if a submission is not confirmed.
+    their file, confirmation, entry, recipe file or track differs from the base branch. A submission is confirmed if every
+    seed is within the track's retraining_tolerance of its retrained loss, and the mean within the tolerance over the root of
+    the number of seeds. Of logged runs only the means are compared, and may also differ by the noise of their seeds. The new
+    runs are not kept; --by stores a confirmation for the board. An entry with Python code of its own needs --run-code: its
+    code runs on this machine, with your permissions. Exit status 1 if a submission is not confirmed.
 
     Example: marin-scale speedrun confirm speedruns/ada/dense-20/submission.json
     """
-    from marin_scaling.speedrun.submission import read_submission
+    from datetime import UTC, datetime
+
+    from marin_scaling.speedrun.submission import SUBMISSION_NAME, read_submission, write_confirmation
     from marin_scaling.speedrun.track import read_tracks, tracks_folder
     from marin_scaling.speedrun.train_entry import CodeNotRun, RulesBroken, confirm_entry
 
     tracks = read_tracks(tracks_folder(place))
-    if place.is_dir() and not (place / "submission.json").is_file():
-        claimed = _to_retrain(place, base=base, tracks=tracks, retrain_all=retrain_all)
+    file = place / SUBMISSION_NAME if place.is_dir() else place
+    if file.is_file():
+        claimed = {file: read_submission(file)}
     else:
-        claimed = [read_submission(place)]
+        claimed = _to_retrain(place, base=base, tracks=tracks, retrain_all=retrain_all)
     confirmed = True
-    for each in claimed:
+    for path, each in claimed.items():
         try:
             outcome = confirm_entry(each, tracks=tracks, on=where, run_code=runs_code)
         except (CodeNotRun, RulesBroken) as error:
@@ -338,12 +344,14 @@ def confirm(
             confirmed = False
             continue
         typer.echo(outcome.sentence)
+        if by and outcome.confirmed:
+            typer.echo(f"Stored: {write_confirmation(path, outcome.retrained, by=by, at=datetime.now(UTC))}")
         confirmed &= outcome.confirmed
     raise typer.Exit(0 if confirmed else 1)
 
 
-def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], retrain_all: bool) -> list[Submission]:
-    """Return the submissions of retrained tracks that differ from the base branch, or all; print their number."""
+def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], retrain_all: bool) -> dict[Path, Submission]:
+    """Return the submissions of retrained tracks that differ from the base branch, or all, by file; print their number."""
     from marin_scaling.speedrun.judge import NO_BASE, base_of, changed_entries
     from marin_scaling.speedrun.submission import read_submissions
 
@@ -359,7 +367,7 @@ def _to_retrain(place: Path, *, base: str | None, tracks: Mapping[str, Track], r
         found = changed
     elif repository:
         typer.echo(f"warning: --base: {NO_BASE}. Retraining every submission.", err=True)
-    return [each.submission for each in found if each.submission]
+    return {each.place: each.submission for each in found if each.submission}
 
 
 def _machine(name: str, count: int, *, peak: float | None) -> Machine:

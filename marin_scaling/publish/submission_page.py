@@ -65,6 +65,7 @@ def submission_page(
         authors=joined(author.name for author in each.authors),
         figures=[*_figures(each), ["verification", validated.verification]],
         recorded=validated.recorded,
+        confirmation=validated.confirmation,
         seeds=list(map(_seed_row, each.seeds)),
         drawing=show_pictures(stem, {"curves": "Loss by step, a line for each seed"}) if chart else "",
         findings=[[found.severity, found.code, found.where, found.message] for found in validated.findings],

@@ -16,7 +16,7 @@ from marin_scaling.printable import quoted
 from marin_scaling.recipe.model_shape import OWN_COUNT, XLA_COUNT
 from marin_scaling.run.store import StoredRecord, read_run
 from marin_scaling.speedrun.from_runs import differing_keys, submission_from_runs
-from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, SeedResult, Submission, compared_flops
+from marin_scaling.speedrun.submission import EXACT, LEVANTER_FLOPS, ConfirmationFile, SeedResult, Submission, compared_flops
 from marin_scaling.speedrun.track import Track, track_findings
 from marin_scaling.units import format_flops
 
@@ -402,6 +402,8 @@ class Validated:
 
     submission: Submission
     findings: tuple[Finding, ...]
+    confirmation: ConfirmationFile | None = None
+    """Stored retraining without a fault."""
 
     @property
     def severity(self) -> Severity | None:
@@ -420,7 +422,9 @@ class Validated:
 
     @property
     def verification(self) -> str:
-        """Level of verification that the author states, and whether the repository lacks a record."""
+        """Name and day of the stored retraining; else the author's level, and whether the repository lacks a record."""
+        if self.confirmation:
+            return f"reproduced by {self.confirmation.by}, {self.confirmation.at:%Y-%m-%d}"
         level = self.submission.verification.level
         return level if self.recorded else f"{level}, no record here"
 
@@ -436,12 +440,12 @@ def validate(
     at: datetime,
     tracks: Mapping[str, Track] | None = None,
     records: Records | None = None,
-    further: Callable[[Submission], Iterable[Finding]] = lambda _: (),
+    further: Sequence[Sequence[Finding]] = (),
     ranks: Sequence[Rank] | None = None,
 ) -> list[Validated]:
     """Return each submission with its findings, in the given order; `at` is now (UTC).
 
-    Track rules apply only with `tracks`, comparison with run records only with `records`; `further` yields more findings.
+    Track rules apply only with `tracks`, comparison with run records only with `records`; `further` has more findings of each.
     Among duplicates, the one of the lowest rank is accepted, or the first.
     """
     found: list[list[Finding]] = [[] for _ in submissions]
@@ -457,12 +461,12 @@ def validate(
             [
                 *(() if records is None else record_findings(each, records)),
                 *(() if tracks is None else track_findings(each, tracks)),
-                *further(each),
+                *more,
                 *others,
             ],
             at=at,
         )
-        for each, others in zip(submissions, found, strict=True)
+        for each, more, others in zip(submissions, further or [()] * len(submissions), found, strict=True)
     ]
 
 

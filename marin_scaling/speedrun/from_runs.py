@@ -304,6 +304,8 @@ class Confirmation:
     seeds: Mapping[int | None, tuple[float, float]]
     """Claimed and retrained loss by seed."""
     tolerance: float
+    retrained: Submission
+    """Submission that the retraining gave."""
     one_order: bool = True
     """False for runs of another trainer, which have other weights and batches from the same seed: only means are compared."""
 
@@ -384,6 +386,7 @@ def confirmation(submission: Submission, retrained: Submission, *, tolerance: fl
         differs=differs,
         seeds={seed: (claimed[seed], loss) for seed, loss in losses.items()},
         tolerance=tolerance,
+        retrained=retrained,
         one_order=one_order,
     )
 

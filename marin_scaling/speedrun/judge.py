@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -16,10 +16,18 @@ from marin_scaling.git import GitError, Repository, find_repository, require_rep
 from marin_scaling.printable import quoted
 from marin_scaling.run.store import records_by_log
 from marin_scaling.speedrun.checks import Rank, Validated, validate
-from marin_scaling.speedrun.entry import Entry, entry_files, entry_of, read_entry
-from marin_scaling.speedrun.from_runs import compute_settings
-from marin_scaling.speedrun.submission import SUBMISSION_NAME, Submission, Submitted, read_submissions
-from marin_scaling.speedrun.track import SPEEDRUNS_DIR, Track, read_tracks, tracks_folder
+from marin_scaling.speedrun.entry import Entry, entry_files, entry_of, is_logged, read_entry
+from marin_scaling.speedrun.from_runs import Confirmation, compute_settings, confirmation
+from marin_scaling.speedrun.submission import (
+    CONFIRMATION_NAME,
+    SUBMISSION_NAME,
+    ConfirmationFile,
+    Submission,
+    Submitted,
+    read_confirmation,
+    read_submissions,
+)
+from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, SPEEDRUNS_DIR, Track, read_tracks, tracks_folder
 from marin_scaling.untrusted_files import is_present
 
 _USUAL_BASES = ("origin/HEAD", "origin/main", "main", "origin/master", "master")
@@ -49,17 +57,23 @@ def judge_all(place: Path, *, at: datetime, base: str | None = None) -> Judged:
     found, tracks = read_submissions(place), read_tracks(tracks_folder(place))
     sound = [each for each in found if each.submission is not None]
     repository, commit = base_of(place, base)
+    root, submissions = runs_folder(place).parent, [each.submission for each in sound if each.submission]
+    differs = _differs(repository, commit) if repository and commit else lambda _: False
+    stored = [list(_confirmation_findings(each, place=place, tracks=tracks, differs=differs)) for each in sound]
     validated = validate(
-        [each.submission for each in sound if each.submission],
+        submissions,
         at=at,
         tracks=tracks,
         records=records_by_log(runs_folder(place)),
-        further=lambda each: entry_findings(each, root=runs_folder(place).parent),
+        further=[[*entry_findings(each, root=root), *more] for each, more in zip(submissions, stored, strict=True)],
         ranks=_ranks([each.place for each in sound], place=place, repository=repository, base=commit),
     )
     return Judged(
         found=tuple(found),
-        validated=tuple(validated),
+        validated=tuple(
+            replace(each, confirmation=_confirmation_of(one)) if each.accepted else each
+            for each, one in zip(validated, sound, strict=True)
+        ),
         tracks=tracks,
         warning=NO_BASE if repository and commit is None else "",
     )
@@ -127,8 +141,51 @@ def _changed_findings(submission: Submission, entry: Entry, files: Sequence[Path
             yield error("entry", key, f"{quoted(stated_value)} is stated, and the entry has {quoted(written)}")
 
 
+def compared(claimed: Submission, retrained: Submission, *, tracks: Mapping[str, Track]) -> Confirmation:
+    """Compare a submission with its retraining, by the tolerance of its track."""
+    track = tracks.get(claimed.track)
+    tolerance = track.retraining_tolerance if track else RETRAINING_TOLERANCE
+    return confirmation(claimed, retrained, tolerance=tolerance, one_order=not is_logged(claimed))
+
+
+def _confirmation_of(submitted: Submitted) -> ConfirmationFile | None:
+    path = submitted.place.with_name(CONFIRMATION_NAME)
+    return read_confirmation(path) if is_present(path) else None
+
+
+def _confirmation_findings(
+    submitted: Submitted, *, place: Path, tracks: Mapping[str, Track], differs: Callable[[Path], bool]
+) -> Iterator[Finding]:
+    """Yield an error for a confirmation of something else, or that comes with its submission; a warning if it is new."""
+    where, said = submitted.place.with_name(CONFIRMATION_NAME), ""
+    if not is_present(where) or submitted.submission is None:
+        return
+    try:
+        stored = read_confirmation(where)
+        if stored.submission_sha256 != sha256_hex(read_bytes(submitted.place)):
+            said = "it is of another version of submission.json"
+        elif not compared(submitted.submission, stored.retrained, tracks=tracks).confirmed:
+            said = "its losses or settings are not those of the submission"
+        elif differs(where) and any(map(differs, _files(submitted, place=place))):
+            said = "this branch also changes the submission, its entry or its track, which has to be merged first"
+        elif differs(where):
+            yield warning("confirmation", CONFIRMATION_NAME, f"new: reproduced by {quoted(stored.by)}")
+    except MarinScalingError as fault:
+        said = fault.lines[0].rstrip(".")
+    if said:
+        yield error("confirmation", CONFIRMATION_NAME, f"{said}; remove the file, then retrain with confirm --by")
+
+
 def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: Repository, base: str) -> list[Submitted]:
-    """Return the submissions that differ from a commit in their file, entry, recipe and Python files, or track."""
+    """Return the submissions whose file, confirmation, entry, recipe and Python files, or track differ from a commit."""
+    differs = _differs(repository, base)
+    return [
+        each for each in submitted if any(map(differs, [*_files(each, place=place), each.place.with_name(CONFIRMATION_NAME)]))
+    ]
+
+
+def _differs(repository: Repository, base: str) -> Callable[[Path], bool]:
+    """Return a function that tells if a file differs from that of a commit."""
     before = repository.tree(base, repository.root)
 
     def differs(path: Path) -> bool:
@@ -137,7 +194,7 @@ def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: 
             return known is not None or is_present(path)
         return not known.is_regular or repository.content(known) != read_bytes(path)
 
-    return [each for each in submitted if any(map(differs, _files(each, place=place)))]
+    return differs
 
 
 def _files(submitted: Submitted, *, place: Path) -> list[Path]:

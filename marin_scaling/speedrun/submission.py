@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from marin_scaling.canonical_json import dump_canonical, load_strict
+from marin_scaling.canonical_json import dump_canonical, load_strict, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError
-from marin_scaling.files import publish_folder, read_bytes
+from marin_scaling.files import publish_folder, read_bytes, replace_file
 from marin_scaling.printable import joined
 from marin_scaling.recipe.model_shape import WITH_LM_HEAD, training_flops
 from marin_scaling.run.spec import BatchStage, windows_before
 from marin_scaling.strict_model import SHA256, Part, fault_text
 from marin_scaling.untrusted_text import Amount, Commit, Count, Line, Link, Name, Words
-from marin_scaling.yaml_config import Moment
+from marin_scaling.yaml_config import AwareMoment, Document, Moment
 
 EXACT = 1e-6
 """Largest relative difference of equal figures."""
@@ -41,9 +42,6 @@ def compared_flops(own: float, xla: float | None, *, has_code: bool) -> float:
     """
     most = MOST_ABOVE_OWN_CODE if has_code else MOST_ABOVE_OWN_COUNT
     return own if xla is None or xla <= most * own else xla
-
-
-Level = Literal["self-reported", "log-checked", "re-evaluated", "reproduced", "reproduced-by-ci"]
 
 
 class Author(Part):
@@ -280,14 +278,12 @@ class Lineage(Part):
 
 
 class Verification(Part):
-    """Level of verification."""
+    """Author's own statement; only a `confirmation.json` next to the submission states more."""
 
-    level: Level = "self-reported"
-    """Level from the author's claim to a run reproduced by CI."""
-    by: Line | None = None
-    """Person or system that verified it."""
+    level: Literal["self-reported"] = "self-reported"
+    """Level that an author can state."""
     evidence: Line | None = None
-    """Place of the evidence."""
+    """Source of the figures."""
 
 
 class Submission(Part):
@@ -326,7 +322,7 @@ class Submission(Part):
     lineage: Lineage | None = None
     """Parent of the submission."""
     verification: Verification = Verification()
-    """Level of verification."""
+    """Author's own statement of verification."""
     absent: dict[str, Line] = Field(default_factory=dict)
     """Reasons for missing values, by key: "code", "data.digest", "seeds.log_sha256"."""
     imported_from: Line | None = None
@@ -447,7 +443,23 @@ def _within(key: str, other: str) -> bool:
     return key == other or key.startswith(f"{other}.")
 
 
+class ConfirmationFile(Part):
+    """Confirmed retraining of a submission, written by `marin-scale speedrun confirm --by`."""
+
+    schema_version: Literal[1] = 1
+    """Version of this format."""
+    submission_sha256: SHA256
+    """SHA-256 of the confirmed `submission.json`."""
+    by: Line
+    """Person who retrained the entry, or the address of the workflow run that did."""
+    at: AwareMoment
+    """End of the retraining (UTC)."""
+    retrained: Submission
+    """Submission that the retraining gave, with its losses, settings, machine and software."""
+
+
 SUBMISSION_NAME = "submission.json"
+CONFIRMATION_NAME = "confirmation.json"
 MAX_SUBMISSION_BYTES = 8 * 1024 * 1024
 
 
@@ -460,20 +472,37 @@ class Submitted:
     refusal: str | None = None
 
 
-def to_bytes(submission: Submission) -> bytes:
+def to_bytes(document: Submission | ConfirmationFile) -> bytes:
     """Return canonical bytes, without keys that have no value."""
-    return dump_canonical(submission.model_dump(mode="json", exclude_none=True))
+    return dump_canonical(document.model_dump(mode="json", exclude_none=True))
 
 
 def parse_submission(raw: bytes, *, name: str) -> Submission:
     """Return the submission in these bytes; `DocumentError` names the wrong keys."""
+    return _parse(raw, Submission, name=name, noun="a submission")
+
+
+def read_confirmation(path: Path) -> ConfirmationFile:
+    """Read a `confirmation.json`; `DocumentError` names the wrong keys."""
+    return _parse(read_bytes(path), ConfirmationFile, name=str(path), noun="a confirmation")
+
+
+def write_confirmation(submission: Path, retrained: Submission, *, by: str, at: datetime) -> Path:
+    """Write the confirmation of the submission in a file next to it, replacing an older one; return its path."""
+    path = submission.with_name(CONFIRMATION_NAME)
+    digest = sha256_hex(read_bytes(submission))
+    replace_file(path, to_bytes(ConfirmationFile(submission_sha256=digest, by=by, at=at, retrained=retrained)))
+    return path
+
+
+def _parse(raw: bytes, model: type[Document], *, name: str, noun: str) -> Document:
     if len(raw) > MAX_SUBMISSION_BYTES:
-        raise _refusal(name, f"the file has {len(raw)} bytes; the limit is {MAX_SUBMISSION_BYTES}")
+        raise _refusal(name, noun, f"the file has {len(raw)} bytes; the limit is {MAX_SUBMISSION_BYTES}")
     document = load_strict(raw, name=name)
     try:
-        return Submission.model_validate_json(raw, strict=True)
+        return model.model_validate_json(raw, strict=True)
     except ValidationError as error:
-        raise _refusal(name, fault_text(error, document)) from error
+        raise _refusal(name, noun, fault_text(error, document)) from error
 
 
 def read_submission(path: Path) -> Submission:
@@ -520,9 +549,9 @@ def _parsed(path: Path, raw: bytes) -> Submitted:
         return Submitted(place=path, submission=None, refusal=error.what)
 
 
-def _refusal(name: str, reason: str) -> DocumentError:
+def _refusal(name: str, noun: str, reason: str) -> DocumentError:
     return DocumentError(
-        f"{name} is not a submission: {reason}.",
+        f"{name} is not {noun}: {reason}.",
         why="Unknown keys and values cannot be compared.",
         fix="Fix the named keys; site/reference/submission-files.md lists all keys.",
     )

@@ -192,7 +192,6 @@ class Claim:
     seeds: int
     losses: tuple[float, ...] = ()
     """Bits per byte of each seed."""
-    level: str = "self-reported"
     is_plan: bool = False
     is_imported: bool = False
     """True for a submission from another board, whose track may have no file here."""
@@ -213,7 +212,6 @@ def claim_of(submission: Submission) -> Claim:
         evaluation_digest=submission.evaluation.digest,
         seeds=len(submission.seeds),
         losses=tuple(each.bits_per_byte for each in submission.seeds),
-        level=submission.verification.level,
         is_imported=submission.imported_from is not None,
     )
 
@@ -243,8 +241,6 @@ def claim_findings(claim: Claim, tracks: Mapping[str, Track]) -> Iterator[Findin
         yield _against("seeds", f"{claim.seeds} seeds; the track requires {track.seeds_at_least} or more")
     if track.target_bits_per_byte is not None and not claim.is_plan:
         yield from _short_of_target(claim.losses, track)
-    if claim.level == "reproduced-by-ci" and not track.retrained_by_ci:
-        yield _against("verification.level", "reproduced-by-ci is claimed, but this track's entries are not retrained")
 
 
 def _over_limits(claim: Claim, track: Track) -> Iterator[Finding]:

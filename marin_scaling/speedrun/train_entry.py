@@ -17,17 +17,16 @@ from marin_scaling.speedrun.entry import (
     entry_of,
     entry_plan,
     entry_specs,
-    is_logged,
     name_findings,
     planned_claim,
     read_entry,
     run_info,
     submission_of,
 )
-from marin_scaling.speedrun.from_runs import Confirmation, confirmation
-from marin_scaling.speedrun.judge import entry_findings
+from marin_scaling.speedrun.from_runs import Confirmation
+from marin_scaling.speedrun.judge import compared, entry_findings
 from marin_scaling.speedrun.submission import Submission, read_submission
-from marin_scaling.speedrun.track import RETRAINING_TOLERANCE, SPEEDRUNS_DIR, Track, claim_findings, read_tracks, tracks_folder
+from marin_scaling.speedrun.track import SPEEDRUNS_DIR, Track, claim_findings, read_tracks, tracks_folder
 from marin_scaling.train.session import pool_of, train_with_progress
 
 if TYPE_CHECKING:
@@ -105,9 +104,7 @@ def confirm_entry(
     with tempfile.TemporaryDirectory(dir=root, prefix="again-") as folder:
         place = Workplace(runs_dir=Path(folder).absolute() / "runs", work_root=Path(folder).absolute())
         again = _trained(entry, at=place, on=on, tracks=tracks)
-    track = tracks.get(claimed.track)
-    tolerance = track.retraining_tolerance if track else RETRAINING_TOLERANCE
-    return confirmation(claimed, again, tolerance=tolerance, one_order=not is_logged(claimed))
+    return compared(claimed, again, tracks=tracks)
 
 
 class CodeNotRun(UsageError):

@@ -58,8 +58,11 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
     again = said(tmp_path, "run", entry.relative_to(tmp_path), status=1)
     assert again == ""
 
-    confirmed = said(tmp_path, "confirm")
+    confirmed = said(tmp_path, "confirm", "--by", "Grace")
     assert "cpu/first  confirmed" in confirmed
+    stored = tmp_path / "speedruns" / "cpu" / "first" / "confirmation.json"
+    assert json.loads(stored.read_bytes())["by"] == "Grace"
+    assert "1 accepted (0 with warnings)" in said(tmp_path, "validate")
     assert confirmed.count(" +0.000000 ") == 3
     assert not list((tmp_path / ".marin-scaling").glob("again-*"))
 
@@ -71,7 +74,9 @@ def test_an_entry_is_planned_trained_submitted_and_comes_out_again(tmp_path: Pat
     document = json.loads(path.read_bytes())
     document["seeds"][0]["bits_per_byte"] -= 0.2
     path.write_bytes(dump_canonical(document))
-    assert "seeds.bits_per_byte" in said(tmp_path, "validate", status=1)
+    assert "seeds.bits_per_byte" in (found := said(tmp_path, "validate", status=1))
+    assert "another version" in found
+    stored.unlink()
     refused = said(tmp_path, "confirm", "--base", "main", status=1)
     assert "cpu/first  NOT confirmed" in refused
     assert re.search(r"-0\.200000 .*OUTSIDE", refused)

@@ -4,17 +4,26 @@ import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from git_repository import commit, git
 from registration_factory import run_spec, store_run
+from submission_factory import submission, submission_document
 
 from marin_scaling.errors import Severity
 from marin_scaling.git import GitError, require_repository
 from marin_scaling.run.store import read_run
 from marin_scaling.speedrun.from_runs import submission_from_runs
 from marin_scaling.speedrun.judge import changed_entries, judge_all, judge_new
-from marin_scaling.speedrun.submission import Author, Submission, read_submissions, write_submission
+from marin_scaling.speedrun.submission import (
+    CONFIRMATION_NAME,
+    Author,
+    Submission,
+    read_submissions,
+    write_confirmation,
+    write_submission,
+)
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 
@@ -340,3 +349,86 @@ def test_without_a_base_branch_no_copy_is_told_from_its_original(tmp_path: Path)
     git(clone, "fetch", "-q", "--depth", "1", "origin", "main")
     assert refused(clone, base="FETCH_HEAD") == {"aaa/copy": {"duplicate"}}
     assert judge_all(clone / "speedruns", at=NOW, base="FETCH_HEAD").warning == ""
+
+
+BY = "https://example.org/runs/7"
+
+
+def proposed(root: Path) -> Path:
+    """A repository whose main branch lacks a submission of two seeds that the working folder has; the path of its file."""
+    git(root, "init", "-q", "-b", "main")
+    (root / "README.md").write_text("x")
+    commit(root)
+    git(root, "checkout", "-qb", "more")
+    return write_submission(root / "speedruns", submission())
+
+
+def merged(root: Path) -> Path:
+    """The same, with the submission on the main branch."""
+    path = proposed(root)
+    commit(root)
+    git(root, "branch", "-qf", "main")
+    return path
+
+
+def confirm(path: Path, **changes: Any) -> None:
+    """Store a confirmation of a submission, whose retraining had the same losses."""
+    write_confirmation(path, submission(**changes), by=BY, at=NOW)
+
+
+def judged(root: Path, *, base: str | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """The level of the only submission, and its findings about a confirmation."""
+    (found,) = judge_all(root / "speedruns", at=NOW, base=base).validated
+    return found.verification, [(each.severity, each.message) for each in found.findings if each.code == "confirmation"]
+
+
+def test_a_confirmation_on_the_base_branch_says_who_reproduced_a_submission(tmp_path: Path) -> None:
+    """With the day; without git, too."""
+    confirm(merged(tmp_path))
+    commit(tmp_path)
+    assert judged(tmp_path, base="more") == (f"reproduced by {BY}, 2026-12-01", [])
+    shutil.rmtree(tmp_path / ".git")
+    assert judged(tmp_path) == (f"reproduced by {BY}, 2026-12-01", [])
+
+
+def test_a_branch_cannot_bring_a_submission_with_its_own_confirmation(tmp_path: Path) -> None:
+    """Its author could have written both."""
+    confirm(proposed(tmp_path))
+    refused = [judged(tmp_path)]
+    commit(tmp_path)
+    refused.append(judged(tmp_path))
+    assert [(level, severity) for level, ((severity, _),) in refused] == [("self-reported, no record here", "error")] * 2
+
+
+def test_a_new_confirmation_of_a_merged_submission_is_a_warning_and_retrained(tmp_path: Path) -> None:
+    """Its reader sees who states it, and the workflow does not have to believe it."""
+    confirm(merged(tmp_path))
+    _, ((severity, message),) = judged(tmp_path)
+    assert severity == "warning"
+    assert BY in message
+    repository, place = require_repository(tmp_path), tmp_path / "speedruns"
+    assert changed_entries(read_submissions(place), place=place, repository=repository, base=repository.commit_id("main"))
+
+
+@pytest.mark.parametrize("fault", ["losses", "seeds", "settings", "another version", "not JSON", "a link"])
+def test_a_confirmation_of_something_else_is_refused(tmp_path: Path, fault: str) -> None:
+    """Of other losses, seeds, settings or bytes, or a file that cannot be read."""
+    path = write_submission(tmp_path / "speedruns", submission())
+    document = submission_document()
+    if fault == "losses":
+        document["seeds"] = [each | {"bits_per_byte": each["bits_per_byte"] + 0.1} for each in document["seeds"]]
+    elif fault == "seeds":
+        document["seeds"] = document["seeds"][:1]
+    elif fault == "settings":
+        document["training"] |= {"batch_size": 1}
+    confirm(path, **document)
+    stored = path.with_name(CONFIRMATION_NAME)
+    if fault == "another version":
+        path.write_bytes(path.read_bytes() + b"\n")
+    elif fault == "not JSON":
+        stored.write_text("{")
+    elif fault == "a link":
+        stored.unlink()
+        stored.symlink_to(path)
+    level, ((severity, _),) = judged(tmp_path)
+    assert (severity, level) == ("error", "self-reported, no record here")

@@ -40,6 +40,13 @@ def test_what_is_missing_says_why() -> None:
     assert found.code is None
 
 
+def test_an_author_cannot_state_a_level_of_verification() -> None:
+    """It comes from a stored confirmation alone."""
+    for claim in ({"level": "reproduced-by-ci"}, {"level": "self-reported", "by": "a workflow"}):
+        with pytest.raises(ValidationError, match="verification"):
+            submission(verification=claim)
+
+
 def test_what_one_seed_lacks_is_said_once_for_all() -> None:
     """Seeds are one list."""
     document = submission_document()
