@@ -26,8 +26,10 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
     """
     from marin_scaling.run.import_runs import import_runs
     from marin_scaling.run.table_io import write_table_file
-    from marin_scaling.run.trackers import read_tracked_runs
+    from marin_scaling.run.trackers import links_among, read_tracked_runs
 
+    for place in links_among(places):
+        typer.echo(f"skipped {place}: a link into another given place")
     found = import_runs(read_tracked_runs(*places), keys=chosen_columns(column))
     write_table_file(out, found.rows)
     for name, why in found.left_out:

@@ -157,9 +157,12 @@ def submit(
 
     Example: marin-scale speedrun submit 22890dfc --name ada/wide --track cpu-bytes --author Ada --trials 4
     """
+    from marin_scaling.run.trackers import links_among
     from marin_scaling.speedrun.entry import entry_files, read_entry
     from marin_scaling.speedrun.submit import stored_folders, submit_runs
 
+    for place in links_among(runs):
+        typer.echo(f"skipped {place}: a link into another given place", err=True)
     made = submit_runs(
         runs,
         name=name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,9 +44,11 @@ def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[Tracke
     `curves` are keys whose `history` is read, too. `RunTableError` for a file that neither a tracker nor a table tool wrote;
     `UsageError` where there is nothing.
     """
-    keep = frozenset(map(spelled, curves))
+    keep, linked = frozenset(map(spelled, curves)), links_among(places)
     found, files = list[TrackedRun](), list[Path]()
     for place in places:
+        if place in linked:
+            continue
         if place.startswith(ONLINE):
             found += online_runs(place.removeprefix(ONLINE), keep)
         else:
@@ -57,6 +60,13 @@ def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[Tracke
         else:
             found += _read(path, keep)
     return found + [_of_step_files(folder, paths, keep) for folder, paths in steps.items()]
+
+
+def links_among(places: Sequence[str]) -> list[str]:
+    """Return the places that are links into others, as W&B's `latest-run` next to its runs; they are not read."""
+    real = [Path(os.path.realpath(place)) for place in places if not os.path.islink(place)]
+    links = [place for place in places if os.path.islink(place)]
+    return [place for place in links if any(Path(os.path.realpath(place)).is_relative_to(each) for each in real)]
 
 
 def files_at(path: Path) -> list[Path]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from marin_scaling.errors import DocumentError, UsageError
+from marin_scaling.errors import DocumentError, MarinScalingError, UsageError
+from marin_scaling.run.trackers import links_among
 from marin_scaling.speedrun.from_logs import is_log, submission_from_logs
 from marin_scaling.speedrun.submission import Author, Submission
 from marin_scaling.speedrun.track import Track
@@ -102,7 +103,7 @@ def test_what_a_log_lacks_is_named(summary: dict[str, Any], sections: dict[str, 
 
 def test_a_given_text_may_not_contradict_the_log(tmp_path: Path) -> None:
     """Otherwise a log of other data would enter the track of these."""
-    with pytest.raises(DocumentError, match=r"web.*finer"):
+    with pytest.raises(UsageError, match=r"web.*finer"):
         made(log(tmp_path / "a"), data="finer")
 
 
@@ -121,6 +122,33 @@ def test_runs_of_several_settings_are_refused_with_both_values(tmp_path: Path) -
     places = log(tmp_path / "a"), log(tmp_path / "b", optimizer={"learning_rate": 0.02})
     with pytest.raises(UsageError, match=r"learning_rate.*0\.01.*0\.02"):
         made(*places)
+
+
+@pytest.mark.parametrize(
+    ("key", "sections"),
+    [
+        ("data/train_weights", {"data": {"tokenizer": "gpt2", "train_weights": {"code": 1.0}}}),
+        ("data/tokenizer", {"data": {"tokenizer": "llama", "train_weights": {"web": 1.0}}}),
+        ("trainer/z_loss_weight", {"z_loss_weight": 1e-4}),
+    ],
+)
+def test_runs_of_several_texts_or_losses_are_refused(key: str, sections: dict[str, Any], tmp_path: Path) -> None:
+    """Sections that are neither model nor optimizer count, too."""
+    with pytest.raises(UsageError, match=key):
+        made(log(tmp_path / "a"), log(tmp_path / "b", **sections))
+
+
+def test_a_link_into_another_given_place_is_skipped(tmp_path: Path) -> None:
+    """As W&B's links to its latest run and to its logs, which a pattern gives; a link alone is refused."""
+    places = [str(Path(log(tmp_path / name)).parent) for name in ("a", "b")]
+    links = {"latest-run": tmp_path / "b", "debug.log": tmp_path / "b" / "tracker_metrics.jsonl"}
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+    linked = [str(tmp_path / name) for name in links]
+    assert links_among([*places, *linked]) == linked
+    assert len(made(*places, *linked).seeds) == 2
+    with pytest.raises(MarinScalingError, match="link"):
+        made(linked[1])
 
 
 def test_a_run_of_the_store_is_no_log(tmp_path: Path) -> None:
