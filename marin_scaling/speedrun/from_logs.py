@@ -97,6 +97,8 @@ def submission_from_logs(
     lacks. `DocumentError` lists what the logs lack, and `UsageError` in what the runs differ besides their seeds.
     """
     runs = _logged_runs(places, rules=rules, data=data, config=config)
+    if data is not None and (named := runs[0].data_name) not in (None, data):
+        raise UsageError(f"The logs name the training text {named}, and --data names {data}.", fix="Leave out --data.")
     about: dict[str, Any] = {"name": name, "track": track, "author": author, "description": description, "trials": trials}
     return _submission(runs, **about, data=data, rules=rules, peak_flops_per_second=peak_flops_per_second)
 
@@ -193,10 +195,11 @@ def submission_of_logged_entry(
     about |= {"author": entry.author, "trials": entry.trials, "data": entry.data.source, "rules": rules}
     made = _submission(runs, **about, peak_flops_per_second=peak_flops_per_second)
     if differing := [*_differing(made, entry, plan), *runs[0].differing(entry, evaluation=made.evaluation.name)]:
+        text = "" if "data" in entry.model_fields_set else " Name the text of the logs under data: source, tokenizer, train, "
         raise DocumentError(
             tuple(f"{key}: the logs have {quoted(logged)}, {path} has {quoted(own)}." for key, logged, own in differing),
             why="The entry must give the logged runs if it is trained again.",
-            fix="Correct the entry.",
+            fix=f"Correct the entry.{text and text + 'validation.'}",
         )
     return _confirmable(made, entry, plan, path=Path(os.path.relpath(path)))
 
@@ -308,8 +311,6 @@ class _Logged:
             found.append("it has no train_seq_len and no model/max_seq_len")
         if data is None and self.data_name is None:
             found.append("it does not name one training text")
-        if data is not None and self.data_name not in (None, data):
-            found.append(f"its training text is {self.data_name}, and {data} is given")
         return found
 
     def differing(self, entry: Entry, *, evaluation: str) -> Iterator[tuple[str, object, object]]:
@@ -318,12 +319,14 @@ class _Logged:
         own = entry.data.tokenizer
         pairs = {
             "first weights": (begun, "new weights"),
+            "data.source": (self.data_name or entry.data.source, entry.data.source),
             "data.tokenizer": (Path(self.tokenizer or own).name, Path(own).name),
             "z_loss_weight": (self.config.get("z_loss_weight", entry.z_loss_weight), entry.z_loss_weight),
             "compute.precision": (self._precision or entry.compute.precision, entry.compute.precision),
         }
         yield from ((key, *pair) for key, pair in pairs.items() if pair[0] != pair[1])
-        if (held_out := list(entry.data.validation)) and not any(same_held_out(name, evaluation) for name in held_out):
+        held_out = list(entry.data.validation or entry.data.corpora) or [entry.data.source]
+        if not any(same_held_out(name, evaluation) for name in held_out):
             yield "data.validation", evaluation, joined(held_out)
 
     @property
@@ -341,8 +344,15 @@ class _Logged:
         return 1e9 * (self.values.number("throughput/total_gflops") or 0.0)
 
     @property
-    def amounts(self) -> dict[str, Any]:
-        return {"train_batch_size": self.stages, "total_tokens": self.tokens, "total_gflops": self.flops / 1e9}
+    def trainer(self) -> dict[str, Any]:
+        """Settings of the trainer that runs of one submission share."""
+        stated = {"z_loss_weight": self.config.get("z_loss_weight"), "mp": self._precision}
+        return {"train_batch_size": self.stages, "total_tokens": self.tokens, "total_gflops": self.flops / 1e9, **stated}
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Text that runs of one submission share."""
+        return {"train_weights": self.data_name, "tokenizer": self.tokenizer and Path(self.tokenizer).name}
 
     @property
     def seq_len(self) -> int | None:
@@ -422,7 +432,7 @@ def _require_one_recipe(runs: Sequence[_Logged]) -> None:
     for run in runs[1:]:
         for name, before, after in [
             *((name, runs[0].section(name), run.section(name)) for name in ("model", "optimizer")),
-            ("trainer", runs[0].amounts, run.amounts),
+            *((name, getattr(runs[0], name), getattr(run, name)) for name in ("trainer", "data")),
         ]:
             if differing := sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key)):
                 values = f"{quoted(before.get(differing[0]))} and {quoted(after.get(differing[0]))}"

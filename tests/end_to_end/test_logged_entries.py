@@ -155,6 +155,11 @@ def test_an_entry_that_differs_from_its_logs_is_refused_with_every_setting(
     with pytest.raises(DocumentError) as error:
         submit_runs(logs(logged), entry=other)
     assert {line.partition(":")[0] for line in error.value.lines} == set(CHANGES)
+    other.write_text(ENTRY.partition("data:")[0])
+    with pytest.raises(DocumentError) as error:
+        submit_runs(logs(logged), entry=other)
+    told = {line.partition(":")[0] for line in error.value.lines}
+    assert told == {"parameters", "FLOPs per token", "data.source", "data.tokenizer", "data.validation"}
     other.write_text(ENTRY.replace("source: web", "source: finer"))
     with pytest.raises(DocumentError, match="finer"):
         submit_runs(logs(logged), entry=other)
