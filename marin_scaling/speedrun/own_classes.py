@@ -130,5 +130,5 @@ def _counted(question: Mapping[str, Any], *, path: Path) -> dict[str, Any]:
             fix="Correct the entry or its code; the code must not end the process.",
         ) from error
     if fault := answer.get("fault"):
-        raise DocumentError(fault["what"], why=fault["why"], fix=fault["fix"]).at(str(path))
+        raise DocumentError(tuple(fault["what"]), why=fault["why"], fix=fault["fix"]).at(str(path))
     return answer

@@ -20,7 +20,7 @@ from levanter.optim.config import OptimizerConfig
 
 from marin_scaling.canonical_json import sha256_hex
 from marin_scaling.errors import DocumentError, TrainingFailed
-from marin_scaling.printable import joined
+from marin_scaling.printable import joined, quoted
 from marin_scaling.run.spec import OwnModelSpec, OwnOptimizerSpec, RunSpec
 
 CODE_NAME = "entry_code"
@@ -89,14 +89,20 @@ def decoded(kind: Any, key: str, settings: Mapping[str, Any]) -> Any:
             why=f"Levanter knows {', '.join(names)}.",
             fix="Name one of these, or register a class in the entry's code.",
         )
+    fields = [field.name for field in dataclasses.fields(kind.get_choice_class(name))]
+    why = f"The settings of {name} are {', '.join(fields)}."
+    if unknown := [each for each in settings if each not in ("type", *fields)]:
+        raise DocumentError(tuple(_unknown(key, each, fields) for each in unknown), why=why, fix=FIX_SECTION)
     try:
         return draccus.decode(kind, dict(settings))
     except Exception as error:  # whatever a class raises for its settings
         said = " ".join(str(error).split()) or type(error).__name__
-        fields = ", ".join(field.name for field in dataclasses.fields(kind.get_choice_class(name)))
-        raise DocumentError(
-            f"{key}: {said.rstrip('.')}.", why=f"The settings of {name} are {fields}.", fix=FIX_SECTION
-        ) from error
+        raise DocumentError(f"{key}: {said.rstrip('.')}.", why=why, fix=FIX_SECTION) from error
+
+
+def _unknown(key: str, name: str, known: list[str]) -> str:
+    near = joined(difflib.get_close_matches(name, known, n=1))
+    return f"{key}.{quoted(name)}: unknown setting{f'; did you mean {near}?' if near else '.'}"
 
 
 FIX_SECTION = "Change this section of the entry."

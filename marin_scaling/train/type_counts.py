@@ -53,8 +53,7 @@ def counts(question: Question) -> dict[str, Any]:
     """Return the sections of a spec, and XLA's FLOPs of a step by batch size, with and without the optimizer."""
     if question.code:
         run_code(question.code, name=question.code_name)
-    config = decoded(LmConfig, "model", question.model)
-    optimizer = decoded(OptimizerConfig, "optimizer", question.optimizer)
+    config, optimizer = _configurations(question)
     counted = config.flops_per_token(question.vocab_size, config.max_seq_len)
     if not isinstance(counted, int | float) or not 0 < counted < math.inf:
         raise DocumentError(
@@ -90,6 +89,20 @@ def counts(question: Question) -> dict[str, Any]:
         "whole_settings": {"model": _plain(config), "optimizer": _plain(optimizer)},
         "xla_flops": {size: _xla_flops(config, optimizer, question, batch_size=size) for size in question.batch_sizes},
     }
+
+
+def _configurations(question: Question) -> list[Any]:
+    """Return the configurations of model and optimizer; `DocumentError` with the faults of both."""
+    found, faults = list[Any](), list[DocumentError]()
+    for kind, key in ((LmConfig, "model"), (OptimizerConfig, "optimizer")):
+        try:
+            found.append(decoded(kind, key, getattr(question, key)))
+        except DocumentError as error:
+            faults.append(error)
+    if faults:
+        lines = tuple(line for each in faults for line in each.lines)
+        raise DocumentError(lines, why=" ".join(each.why for each in faults), fix=faults[0].fix)
+    return found
 
 
 def _plain(config: Any) -> dict[str, JsonValue]:
@@ -160,11 +173,11 @@ def answer(question: Question) -> dict[str, Any]:
     try:
         return counts(question)
     except (DocumentError, TrainingFailed) as error:
-        return {"fault": {"what": error.what, "why": error.why, "fix": error.fix}}
+        return {"fault": {"what": list(error.lines), "why": error.why, "fix": error.fix}}
     except Exception as error:  # whatever the code of an entry, or a class with these settings, raises
         what = told(error, question.code_name)
         fix = f"Correct {question.code_name}." if question.code and what.startswith(question.code_name) else FIX_SECTION
-        return {"fault": {"what": what, "why": "", "fix": fix}}
+        return {"fault": {"what": [what], "why": "", "fix": fix}}
 
 
 def main() -> None:

@@ -119,7 +119,11 @@ def test_counts_of_a_llama_are_those_of_the_formula(tmp_path: Path) -> None:
     ("changes", "code", "named"),
     [
         ({"model": {**LLAMA["model"], "type": "lama"}}, None, ("model.type", "'lama'", "llama")),
-        ({"model": {**LLAMA["model"], "hiden_dim": 3}}, None, ("model", "hiden_dim", "hidden_dim")),
+        (
+            {"model": {**LLAMA["model"], "hiden_dim": 3}, "optimizer": {"type": "muon", "learning_rat": 1.0}},
+            None,
+            ("model.hiden_dim", "hidden_dim?", "optimizer.learning_rat", "learning_rate?"),
+        ),
         ({"model": {**LLAMA["model"], "num_heads": 3}}, None, ("num_heads", "3")),
         ({"optimizer": {"type": "muon", "learning_rate": "fast"}}, None, ("optimizer", "learning_rate", "fast")),
         ({"optimizer": {"type": "muon", "learning_rate": -0.5}}, None, ("optimizer.learning_rate", "-0.5")),
