@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ from marin_scaling.speedrun.track import Track, same_held_out
 from marin_scaling.yaml_config import PlainLoader
 
 _SECONDS, _BPB = "throughput/duration", "bpb"
+_NAMED = 3
+"""Logs with the same problem that an error names."""
 _NO_TOKENIZER = "passthrough"
 """Levanter's name of tokens without a tokenizer."""
 _LEAST_SHARE_OF_STEPS = 0.95
@@ -159,14 +162,23 @@ def _logged_runs(places: Sequence[str], *, rules: Track | None, data: str | None
     held_out = f"{rules.evaluation_name}/" if rules and rules.evaluation_name else ""
     curves = [_SECONDS, f"eval/{held_out}{_BPB}"]
     runs = [_Logged(run, given) for run in read_tracked_runs(*places, curves=curves)]
-    if problems := [f"{run.source}: {each}" for run in runs for each in run.problems(rules, data=data)]:
+    problems = defaultdict[str, list[str]](list)
+    for run in runs:
+        for each in run.problems(rules, data=data):
+            problems[each].append(run.source)
+    if problems:
         raise DocumentError(
-            tuple(f"{each}." for each in problems),
+            tuple(f"{_first(sources)}: {each}." for each, sources in problems.items()),
             why="A submission needs the result, settings, parameters, tokens and FLOPs of finished runs.",
             fix="Name logs of finished runs of Levanter; add --data NAME or --config FILE for what they lack.",
         )
     _require_one_recipe(runs)
     return runs
+
+
+def _first(sources: Sequence[str]) -> str:
+    rest = len(sources) - _NAMED
+    return ", ".join(sources[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def submission_of_logged_entry(
@@ -249,8 +261,8 @@ def _digits(value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def _plain(stages: Sequence[BatchStage]) -> list[dict[str, Any]]:
-    return [each.model_dump() for each in stages]
+def _plain(stages: Sequence[BatchStage]) -> int | list[dict[str, Any]]:
+    return stages[0].value if len(stages) == 1 else [each.model_dump() for each in stages]
 
 
 def _configuration(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from marin_scaling.errors import UsageError
+from marin_scaling.preregistration.registry import REGISTRY
 from marin_scaling.preregistration.tracked_run import named_spec
 from marin_scaling.printable import joined
 from marin_scaling.run.store import RUNS_DIR, read_run, run_folder
@@ -68,10 +70,16 @@ def submit_runs(
         ) from error
 
 
+_DIGEST = re.compile("[0-9a-f]+")
+
+
 def _require_runs(runs: Sequence[str]) -> None:
     """Raise `UsageError` for a place that does not exist, or that is named twice."""
-    if absent := [run for run in runs if "/" in run and not run.startswith(ONLINE) and not Path(run).exists()]:
-        raise UsageError(f"{absent[0]} does not exist.", fix="Name a run's folder or digest, or the log of a run.")
+    known = [run for run in runs if run.startswith(ONLINE) or _DIGEST.fullmatch(run) or Path(run).exists()]
+    if absent := [run for run in runs if run not in known and not (REGISTRY / run).exists()]:
+        raise UsageError(
+            tuple(f"{run} does not exist." for run in absent), fix="Name a run's folder or digest, or the log of a run."
+        )
     if twice := sorted({run for run in runs if runs.count(run) > 1}):
         raise UsageError(f"{twice[0]} is named {runs.count(twice[0])} times.", fix="Name each run once.")
 
@@ -80,4 +88,4 @@ def stored_folders(runs: Sequence[str]) -> list[Path]:
     """Return the folders of recorded runs; none for logs."""
     if all(map(is_log, runs)):
         return []
-    return [run_folder(RUNS_DIR, named_spec(run, registry=Path("preregistrations"))) for run in runs]
+    return [run_folder(RUNS_DIR, named_spec(run, registry=REGISTRY)) for run in runs]

@@ -10,6 +10,7 @@ from marin_scaling.errors import DocumentError, MarinScalingError, UsageError
 from marin_scaling.run.trackers import links_among
 from marin_scaling.speedrun.from_logs import is_log, submission_from_logs
 from marin_scaling.speedrun.submission import Author, Submission
+from marin_scaling.speedrun.submit import submit_runs
 from marin_scaling.speedrun.track import Track
 
 CONFIG: dict[str, Any] = {
@@ -111,6 +112,22 @@ def test_a_file_that_is_no_log_has_one_problem(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as error:
         made(log(tmp_path / "a", summary=dict.fromkeys(SUMMARY), trainer={}))
     assert len(error.value.lines) == 1
+
+
+def test_a_problem_of_many_logs_is_one_line(tmp_path: Path) -> None:
+    """With the first of them and the number of the others."""
+    places = [log(tmp_path / str(number), summary={"parameter_count": None}) for number in range(9)]
+    with pytest.raises(DocumentError) as error:
+        made(*places)
+    (line,) = error.value.lines
+    assert all(part in line for part in (places[0], "6 more", "parameter_count"))
+
+
+def test_all_missing_places_are_named_at_once() -> None:
+    """A file name without a slash, too, which cannot begin a digest."""
+    with pytest.raises(UsageError) as error:
+        submit_runs(["nothing.wandb", "22890dfc", "logs/none"], name="ada/a", track="t", author="Ada")
+    assert [line.split()[0] for line in error.value.lines] == ["nothing.wandb", "logs/none"]
 
 
 def test_held_out_texts_without_a_track_that_chooses_are_refused(tmp_path: Path) -> None:
