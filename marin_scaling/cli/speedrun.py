@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from marin_scaling.printable import joined, quoted, wrapped
+from marin_scaling.printable import joined, quoted, wrapped, wrapped_lines
 from marin_scaling.units import counted
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ def _print_next(path: Path, *, files: Sequence[Path], name: str, entry: Entry | 
     typer.echo(f"Submission: {path}\nNext: commit it, push a branch to your fork, and open a pull request:")
     typer.echo(f"  git add {shlex.join(map(str, files))}\n  git commit -m {shlex.quote(f'Submit {name}')}")
     if entry is not None:
-        typer.echo(f"Others confirm it with: marin-scale speedrun confirm {shlex.quote(str(path))}")
+        option = " --run-code" if entry.code else ""
+        typer.echo(f"Others confirm it with:\n  marin-scale speedrun confirm {shlex.quote(str(path))}{option}")
         if texts := entry.data.local_places:
             typer.echo(wrapped(f"They need {joined(texts)}: commit these, or use places that others reach.", "", hang=2))
 
@@ -243,7 +244,7 @@ def new(
     from marin_scaling.speedrun.track import SPEEDRUNS_DIR
 
     path = write_starter(Path(SPEEDRUNS_DIR), name=name, track=track, author=author)
-    typer.echo(f"Entry: {path}, with its classes in {path.parent / 'model.py'}")
+    typer.echo(f"Entry: {path}\nIts classes: {path.parent / 'model.py'}")
     typer.echo(f"Next: marin-scale speedrun info {shlex.quote(str(path))}")
 
 
@@ -343,7 +344,7 @@ def confirm(
         try:
             outcome = confirm_entry(each, tracks=tracks, on=where, run_code=runs_code)
         except (CodeNotRun, RulesBroken) as error:
-            typer.echo(f"{each.name}  NOT confirmed: {error}")
+            typer.echo(wrapped_lines(f"{each.name}  NOT confirmed: {error}"))
             confirmed = False
             continue
         typer.echo(outcome.sentence)

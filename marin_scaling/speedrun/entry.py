@@ -31,7 +31,7 @@ from marin_scaling.speedrun.own_classes import OwnClasses, own_plan
 from marin_scaling.speedrun.submission import LEVANTER_FLOPS, SUBMISSION_NAME, Author, Lineage, Submission, compared_flops
 from marin_scaling.speedrun.track import TRACKS_DIR, Claim, Track, claim_findings, read_tracks
 from marin_scaling.strict_model import IN_WORDS, NAME_PATTERN, FileName, Part
-from marin_scaling.units import format_count, format_duration, format_flops, format_number
+from marin_scaling.units import counted, format_count, format_duration, format_flops, format_number
 from marin_scaling.untrusted_files import is_present
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_part
@@ -416,7 +416,7 @@ def run_info_text(info: Mapping[str, Any]) -> str:
         f"optimizer  {optimizer}",
         f"size       {format_count(info['params_total'])} parameters, {format_count(info['params_active'])} active",
         f"training   {info['train_steps']} steps of {batches} sequences: {tokens} tokens",
-        f"FLOPs      {flops} per run, {total} for all {len(info['seeds'])} seeds",
+        f"FLOPs      {flops} per run, {total} for {counted(len(info['seeds']), 'seed')}",
         f"formula    {info['model_flops_formula']}",
         *_count_lines(info),
         "hardware   " + _range(info["hardware_flops"], lambda value: f"{format_flops(value)} FLOPs") + " per run",

@@ -18,7 +18,7 @@ from marin_scaling.errors import DocumentError, Finding, error, note, warning
 from marin_scaling.printable import joined, quoted
 from marin_scaling.speedrun.submission import Submission
 from marin_scaling.strict_model import SHA256, Part
-from marin_scaling.units import format_flops, format_number
+from marin_scaling.units import counted, format_flops, format_number
 from marin_scaling.untrusted_text import Line, Name, Words
 from marin_scaling.yaml_config import read_yaml
 
@@ -238,7 +238,7 @@ def claim_findings(claim: Claim, tracks: Mapping[str, Track]) -> Iterator[Findin
     yield from _other_machine(claim, track)
     yield from _other_text(claim, track)
     if claim.seeds < track.seeds_at_least:
-        yield _against("seeds", f"{claim.seeds} seeds; the track requires {track.seeds_at_least} or more")
+        yield _against("seeds", f"{counted(claim.seeds, 'seed')}; the track requires {track.seeds_at_least} or more")
     if track.target_bits_per_byte is not None and not claim.is_plan:
         yield from _short_of_target(claim.losses, track)
 

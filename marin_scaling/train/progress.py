@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from marin_scaling.errors import MarinScalingError
-from marin_scaling.printable import printable
+from marin_scaling.printable import printable, wrapped
 from marin_scaling.run.spec import RunSpec, differences
 from marin_scaling.units import format_duration, format_flops
 
@@ -111,7 +111,7 @@ class RunProgress:
             self._move(event)
         elif event.kind == "noted":
             self._console.print(
-                f"note: {label.strip()}: {printable(event.message)}",
+                wrapped(f"note: {label.strip()}: {printable(event.message)}"),
                 highlight=False,
                 markup=False,
                 soft_wrap=True,

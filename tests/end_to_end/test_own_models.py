@@ -65,7 +65,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     llama = root / "speedruns" / "entries" / "llama.yaml"
     llama.write_text(LLAMA)
     for entry in (llama, starter):
-        assert "the mean of 2 seeds" in said(root, "speedrun", "run", entry.relative_to(root))
+        told = said(root, "speedrun", "run", entry.relative_to(root))
+        assert "the mean of 2 seeds" in told
+        assert ("/submission.json --run-code\n" in told) == (entry == starter)
     return root
 
 
@@ -75,6 +77,7 @@ def test_entries_of_own_classes_are_accepted_and_come_out_again(trained: Path) -
     told = said(trained, "speedrun", "confirm", "--all", status=1)
     assert "ada/llama-muon  confirmed" in told
     assert "ada/gated  NOT confirmed" in told
+    assert max(map(len, told.splitlines())) <= 80
     again = said(trained, "speedrun", "confirm", "speedruns/ada/gated/submission.json", "--run-code")
     assert "ada/gated  confirmed" in again
     assert again.count(" +0.000000 ") == 3
