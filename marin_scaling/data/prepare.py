@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -273,14 +273,26 @@ def _answer_path(request: str, work_root: Path) -> Path:
 
 def _request(data: Data, tokenizer: Tokenizer) -> str:
     """Return a digest of the data section, tokenizer and files; it changes with any file."""
-    parts = {**data.texts, **data.validation}
     request = {
         "format": _FORMAT,
         "tokenizer": tokenizer.identity.digest,
         "data": data.model_dump(mode="json", exclude={"epochs", "order", "source", "tokenizer", "mix", "phases", "horizon"}),
-        "files": {name: _fingerprints(texts) for name, texts in parts.items()},
+        "files": _all_fingerprints({**data.texts, **data.validation}),
     }
     return digest_of(request)[:32]
+
+
+def _all_fingerprints(parts: Mapping[str, Texts]) -> dict[str, list[str]]:
+    """Return the fingerprints of each text; `DataError` with all texts that cannot be read."""
+    found, faults = dict[str, list[str]](), list[DataError]()
+    for name, texts in parts.items():
+        try:
+            found[name] = _fingerprints(texts)
+        except DataError as error:
+            faults.append(error)
+    if faults:
+        raise DataError(tuple(line for each in faults for line in each.lines), why=faults[0].why, fix=faults[0].fix)
+    return found
 
 
 def _fingerprints(texts: Texts) -> list[str]:

@@ -241,6 +241,13 @@ def test_a_place_that_cannot_be_read_is_refused_by_name(
     assert said in caught.value.what
 
 
+def test_all_texts_that_cannot_be_read_are_named_at_once(tmp_path: Path, files: dict[str, Path]) -> None:
+    """Training text and held-out text, in one error."""
+    with pytest.raises(DataError) as caught:
+        made(of_files(files, train={"files": "nowhere.jsonl"}, validation={"held": {"files": "none.jsonl"}}), tmp_path)
+    assert [line.partition(":")[0] for line in caught.value.lines] == ["nowhere.jsonl", "none.jsonl"]
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "*.jsonl"])
 def test_a_store_that_is_away_is_not_taken_for_one_without_the_file(
     tmp_path: Path, files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
