@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import json
 import math
 import re
@@ -355,12 +356,13 @@ def run_info(
     """
     track = tracks.get(entry.track)
     claim = planned_claim(entry, plan, track=track, machine=machine)
-    counted = trial_findings(entry.trials, runs=len(entry.seeds))
+    trials = trial_findings(entry.trials, runs=len(entry.seeds))
     own = training_flops(plan.shape, tokens=plan.trained_tokens, convention=WITH_LM_HEAD)
     other = list[Finding]()
     if isinstance(plan, OwnPlan):
         other += count_findings(own=own, xla=plan.xla_gradient_flops, has_code=plan.code is not None)
-    findings = [*name_findings(entry, folder=folder), *counted, *claim_findings(claim, tracks), *other]
+    other += [warning("data", "data", f"{each}: there is no such file or folder here") for each in _missing_places(entry)]
+    findings = [*name_findings(entry, folder=folder), *trials, *claim_findings(claim, tracks), *other]
     flops = _compared_flops(plan)
     return {
         "name": entry.name,
@@ -388,6 +390,10 @@ def run_info(
         "findings": [vars(each) for each in findings],
         "doubts": list(plan.doubts),
     }
+
+
+def _missing_places(entry: Entry) -> list[str]:
+    return [each for each in entry.data.local_places if not glob.glob(each, recursive=True)]
 
 
 def _on(machine: Machine, flops: float, *, price_per_chip_hour: float | None) -> dict[str, Any]:

@@ -52,6 +52,16 @@ def test_time_and_cost_follow_from_flops_peak_and_mfu() -> None:
     assert "8 x h100, 989.5 TFLOP/s each, 7916 TFLOP/s together (dense)" in run_info_text(found)
 
 
+def test_text_that_is_not_here_is_a_warning_before_training(tmp_path: Path) -> None:
+    """With its place; text that is here gives none."""
+    (tmp_path / "held.jsonl").write_text("x")
+    places = {"train": {"files": f"{tmp_path}/train-*.jsonl"}, "validation": {"held": {"files": f"{tmp_path}/held.jsonl"}}}
+    entry = Entry.model_validate(ENTRY.model_dump() | {"data": {"source": "web", "tokenizer": "bytes", **places}})
+    found = run_info(entry, entry_plan(entry), machine=None, tracks={}, price_per_chip_hour=None, folder=tmp_path)
+    told = [each["message"] for each in found["findings"] if each["where"] == "data"]
+    assert [message.partition(":")[0] for message in told] == [f"{tmp_path}/train-*.jsonl"]
+
+
 def test_without_a_machine_there_is_no_time() -> None:
     """And it says how one is named."""
     found = info(machine=None)
