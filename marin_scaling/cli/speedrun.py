@@ -37,7 +37,7 @@ _TO = typer.Option(Path("speedruns"), "--to", metavar="FOLDER", help="Folder of 
 _BASE = typer.Option(
     None, "--base", metavar="BRANCH", help="Branch whose submissions count as the originals of copies; default: main."
 )
-_PEAK = typer.Option(None, "--peak", min=0, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip without a table entry.")
+_PEAK = typer.Option(None, "--peak", min=1, metavar="FLOPS", help="Dense FLOP/s of one chip, for a chip without a table entry.")
 _CONFIG = typer.Option(None, "--config", metavar="FILE", help="Levanter's configuration file, for settings that the logs lack.")
 _LOGGED_ENTRY = typer.Option(
     None, "--entry", metavar="ENTRY.yaml", help="Entry of logged runs, with which they can be trained again; it has all names."
@@ -70,7 +70,7 @@ def validate(
     require_regular_tree([place, tracks_folder(place)])
     all_found = judge_all(place, at=datetime.now(UTC), base=base)
     found, judged = all_found.found, all_found.validated
-    malformed = {str(each.place): each.refusal for each in found if each.submission is None}
+    malformed = {str(each.place): each.refusal or "" for each in found if each.submission is None}
     if all_found.warning:
         typer.echo(f"warning: --base: {all_found.warning}", err=True)
     if as_json:
@@ -78,7 +78,7 @@ def validate(
         typer.echo(json.dumps(document | {"warnings": [all_found.warning] if all_found.warning else []}, indent=1))
     else:
         for where, reason in malformed.items():
-            typer.echo(f"{quoted(where, 400)}  malformed\n  {reason}")
+            typer.echo(f"{quoted(where, 400)}  malformed\n{wrapped(reason, '  ')}")
         for each in judged:
             print_findings(each, shown=[one for one in each.findings if notes or one.severity is not Severity.NOTE])
         refused = sum(not each.accepted for each in judged)

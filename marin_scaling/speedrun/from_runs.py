@@ -356,7 +356,7 @@ class Confirmation:
         ]
         if not self.one_order:
             *_, (_, _, again, most) = self._compared
-            lines.append("Another trainer made these runs: only means are compared, with the noise of seeds.")
+            lines.append("Another trainer made these runs, so means are compared, with seed noise.")
             lines.append(f"A difference below {most:.3f} ({most / again:.1%} of the loss) would not be seen.")
         if self._is_loose:
             lines.append(f"The tolerance is above {MOST_TOLERANCE:.0%} of the loss; submit more seeds.")

@@ -49,7 +49,9 @@ def submit_runs(
     if not logged and (of_logs := [key for key, value in (("data", data), ("config", config), ("entry", entry)) if value]):
         raise UsageError(f"{joined(of_logs)} given, which is for logs.", why="Records name their data.", fix="Leave it out.")
     if entry is not None and given:
-        raise UsageError(f"{joined(given)} given with an entry, which has them.", fix=f"Change {entry} instead.")
+        raise UsageError(
+            f"{joined(given)} cannot be combined with an entry, which has its own.", fix=f"Change {entry} instead."
+        )
     more: dict[str, Any] = {"peak_flops_per_second": peak_flops_per_second}
     try:
         if entry is not None:

@@ -176,7 +176,11 @@ def answer(question: Question) -> dict[str, Any]:
         return {"fault": {"what": list(error.lines), "why": error.why, "fix": error.fix}}
     except Exception as error:  # whatever the code of an entry, or a class with these settings, raises
         what = told(error, question.code_name)
-        fix = f"Correct {question.code_name}." if question.code and what.startswith(question.code_name) else FIX_SECTION
+        fix = (
+            f"Correct {question.code_name}."
+            if question.code and what.startswith(question.code_name)
+            else "Change the settings of model or optimizer."
+        )
         return {"fault": {"what": [what], "why": "", "fix": fix}}
 
 

@@ -77,7 +77,6 @@ def test_entries_of_own_classes_are_accepted_and_come_out_again(trained: Path) -
     told = said(trained, "speedrun", "confirm", "--all", status=1)
     assert "ada/llama-muon  confirmed" in told
     assert "ada/gated  NOT confirmed" in told
-    assert max(map(len, told.splitlines())) <= 80
     again = said(trained, "speedrun", "confirm", "speedruns/ada/gated/submission.json", "--run-code")
     assert "ada/gated  confirmed" in again
     assert again.count(" +0.000000 ") == 3

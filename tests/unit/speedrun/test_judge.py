@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import marin_scale
 from git_repository import commit, git
 from registration_factory import run_spec, store_run
 from submission_factory import submission, submission_document
@@ -432,3 +433,14 @@ def test_a_confirmation_of_something_else_is_refused(tmp_path: Path, fault: str)
         stored.symlink_to(path)
     level, ((severity, _),) = judged(tmp_path)
     assert (severity, level) == ("error", "self-reported, no record here")
+
+
+def test_a_claimed_level_is_malformed_and_named_within_80_columns(tmp_path: Path) -> None:
+    """By the command, with the key and the claim; the exit status is 1."""
+    path = tmp_path / "speedruns" / "mine" / "submission.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(submission_document() | {"verification": {"level": "reproduced-by-ci", "by": "me"}}))
+    done = marin_scale("speedrun", "validate", "speedruns", cwd=tmp_path)
+    assert done.returncode == 1
+    assert all(part in done.stdout for part in ("verification.level", "reproduced-by-ci", "verification.by"))
+    assert max(map(len, done.stdout.splitlines())) <= 80
