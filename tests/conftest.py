@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from example_counts import NIGHTLY, is_nightly
@@ -22,9 +23,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder of compiled programs before the workers start, which inherit its name."""
+    """Set what workers and processes under test inherit: the folder of compiled programs, and one BLAS thread."""
     if not hasattr(config, "workerinput"):
-        os.environ["MARIN_SCALING_TESTS_COMPILED"] = tempfile.mkdtemp(prefix="marin-scaling-compiled-")
+        os.environ["MARIN_SCALING_TESTS_COMPILED"] = compiled = tempfile.mkdtemp(prefix="marin-scaling-compiled-")
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        _share_bytecode(Path(compiled) / "bytecode")
+
+
+def _share_bytecode(folder: Path) -> None:
+    """Where bytecode must not be written beside its source, write it here once, instead of compiling in each process."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
 
 
 @pytest.fixture(autouse=True)
