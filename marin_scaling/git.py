@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,9 @@ _OWN_SETTINGS = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"
 """Variables that locate a user's settings; only `setting` passes them on."""
 
 _TIMEOUT_SECONDS = 600
+_MOST_KEPT_BYTES = 1_000_000
+_Answers = dict[tuple[object, ...], subprocess.CompletedProcess[bytes]]
+_KEPT: ContextVar[_Answers | None] = ContextVar("answers", default=None)
 _BLOB = re.compile(rb"([0-9a-f]+) blob (\d+)")
 _MAIN_BRANCHES, _REMOTE_HEAD = ("refs/heads/main", "refs/heads/master"), "refs/remotes/origin/HEAD"
 _SHORT = 12
@@ -60,6 +64,17 @@ class GitError(UsageError):
     def __init__(self, reason: str, *, command: str, at: Path, fix: str = "") -> None:
         super().__init__(f"git {command} failed in {at}: {reason}.", fix=fix or "Rerun the command in the repository.")
         self.reason = reason
+
+
+@contextlib.contextmanager
+def asked_once() -> Iterator[None]:
+    """Ask git each question once within the block, which must change nothing that git reads: one state answers all."""
+    token = _KEPT.set({}) if _KEPT.get() is None else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _KEPT.reset(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,8 +368,20 @@ def _setting(arguments: Sequence[str], *, at: Path) -> str | None:
 def _run(
     arguments: Sequence[str], *, at: Path, content: bytes = b"", variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
+    answers, question = _KEPT.get(), (*arguments, at, content, *sorted((variables or {}).items()))
+    if answers is not None and question in answers:
+        return answers[question]
+    done = _started(arguments, at=at, content=content, variables=variables or {})
+    if answers is not None and len(done.stdout) <= _MOST_KEPT_BYTES:
+        answers[question] = done
+    return done
+
+
+def _started(
+    arguments: Sequence[str], *, at: Path, content: bytes, variables: Mapping[str, str]
+) -> subprocess.CompletedProcess[bytes]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment = {**kept, **_ENVIRONMENT, **(variables or {})}
+    environment = {**kept, **_ENVIRONMENT, **variables}
     try:
         return subprocess.run(
             ["git", *_OPTIONS, *arguments],

@@ -13,6 +13,7 @@ from marin_scaling.printable import printable, quoted, wrapped_error, wrapped_li
 
 if TYPE_CHECKING:
     from marin_scaling.preregistration.outcome import VerifiedStep
+    from marin_scaling.preregistration.verification import Result
 
 REGISTRY = typer.Option(
     Path("preregistrations"), "--registry", metavar="FOLDER", help="Folder of preregistrations and allowed_signers."
@@ -51,10 +52,19 @@ def verify(
 
     Example: marin-scale verify all
     """
+    from marin_scaling.git import asked_once
     from marin_scaling.preregistration.verification import verify_registry
 
+    with asked_once():
+        raise typer.Exit(
+            _print_results(verify_registry(which, registry=registry, runs_dir=runs, refit=refit, base=base), registry)
+        )
+
+
+def _print_results(results: Iterable[Result], registry: Path) -> int:
+    """Print the results of a verification, and return the exit status."""
     status, count = 0, 0
-    for result in verify_registry(which, registry=registry, runs_dir=runs, refit=refit, base=base):
+    for result in results:
         is_registry = result.folder == registry
         count += not is_registry
         typer.echo(result.folder if is_registry else printable(result.folder.name))
@@ -65,7 +75,7 @@ def verify(
             typer.echo(wrapped_error(result.refusal), err=True)
     if not count:
         _say_empty(registry)
-    raise typer.Exit(status)
+    return status
 
 
 def print_steps(steps: Iterable[VerifiedStep]) -> None:
@@ -194,16 +204,17 @@ def review(
     """
     from datetime import UTC, datetime
 
-    from marin_scaling.git import remote_address
+    from marin_scaling.git import asked_once, remote_address
     from marin_scaling.preregistration.review.comment import readable
     from marin_scaling.preregistration.review.pull_request import review_branch
     from marin_scaling.preregistration.review.report import review_text
     from marin_scaling.printable import COMMENT_CHARACTERS
 
-    base = base or ("origin/main" if remote_address(Path.cwd()) else "main")
-    found = review_branch(base, registry_dir=registry, runs_dir=runs)
     most = COMMENT_CHARACTERS if markdown and not whole else None
-    text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
+    with asked_once():
+        base = base or ("origin/main" if remote_address(Path.cwd()) else "main")
+        found = review_branch(base, registry_dir=registry, runs_dir=runs)
+        text = review_text(found, registry=registry, runs_dir=runs, at=datetime.now(UTC), most=most)
     typer.echo(text if markdown else readable(text), nl=False)
     if found.sound and not markdown and (names := [each.folder.name for each in found.reviewed if each.is_new]):
         echo_wrapped(

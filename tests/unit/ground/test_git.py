@@ -67,6 +67,19 @@ def test_a_commit_is_named_by_branch_tag_or_revision(root: Path) -> None:
     }
 
 
+def test_a_question_is_asked_once_within_its_block_only(root: Path) -> None:
+    """A commit that is added meanwhile is not seen in the block, also not by an inner one, and is seen after it."""
+    repository = asked.require_repository()
+    with asked.asked_once():
+        first = repository.commit_id("main")
+        (root / "data" / "a.txt").write_text("two\n")
+        commit(root)
+        with asked.asked_once():
+            assert repository.commit_id("main") == first
+        assert repository.commit_id("main") == first
+    assert repository.commit_id("main") == answer(root, "rev-parse", "main") != first
+
+
 @pytest.mark.parametrize("name", ["", "--output=x", "-h", "nosuch", "data", "HEAD:data", "main\nmain", "main\0", "\x1b[2J"])
 def test_what_is_no_commit_is_bad_input_and_never_an_option(root: Path, name: str) -> None:
     """Also the name of a folder, and a name with the end of a line."""
