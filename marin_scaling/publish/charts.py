@@ -20,7 +20,7 @@ from marin_scaling.fitting.optima import has_bowl, size_column
 from marin_scaling.forecast.forecast import Forecast, forecast_runs, interval_along, targets_of
 from marin_scaling.laws import Array
 from marin_scaling.printable import RUNS_DRAWN
-from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure
+from marin_scaling.publish.figures import LAW_COLOUR, OUTCOME_COLOUR, POINT_COLOUR, figure, tooltips
 from marin_scaling.run.store import HistoryRow
 from marin_scaling.run.table import BUDGET_SPAN
 from marin_scaling.units import format_duration, format_flops, unit_of
@@ -96,7 +96,7 @@ def residual_chart(result: FitResult) -> Any | None:
     )[["run", "budget", "budget_flops", "ratio", "off", "loss"]]
     y = alt.Y("off:Q", title="loss / median of the law - 1", axis=alt.Axis(format="+.2%"))
     points = alt.Chart(rows).mark_circle(size=36, opacity=0.9)
-    tooltip = ["run", "budget", "loss", alt.Tooltip("off", format="+.2%")]
+    tooltip = [*tooltips("run", "budget", "loss"), alt.Tooltip("off", format="+.2%")]
     zero = alt.Chart(pd.DataFrame({"off": [0.0]})).mark_rule(color=POINT_COLOUR, strokeWidth=1).encode(y=y)
     low, high = float(rows["ratio"].min()), float(rows["ratio"].max())
     scale = alt.Scale(type="log", nice=False, domain=[low / 1.1, high * 1.1])
@@ -168,7 +168,7 @@ def law_panel(
     line = alt.Chart(curve).mark_line(color=LAW_COLOUR, strokeWidth=1.8)
     runs = alt.Chart(drawn[["flops", "loss"]]).mark_circle(size=10, color="#999999", opacity=0.5)
     layers = [
-        band.encode(x=axis, y=loss_axis(_metric_title(result), column="low"), y2="high:Q"),
+        band.encode(x=axis, y=loss_axis(_metric_title(result), column="low"), y2=alt.Y2("high:Q")),
         line.encode(x=axis, y=loss),
         runs.encode(x=axis, y=loss),
         _optima_layer(result, x="flops", axis=axis),
@@ -230,12 +230,14 @@ def _forecast_layers(
     bars = (("low", "high", 2.5), ("quarter", "three_quarters", 6.0))
     return [
         *(
-            base.mark_rule(color=LAW_COLOUR, strokeWidth=width).encode(x=axis, y=loss_axis(title, column=low), y2=f"{high}:Q")
+            base.mark_rule(color=LAW_COLOUR, strokeWidth=width).encode(
+                x=axis, y=loss_axis(title, column=low), y2=alt.Y2(f"{high}:Q")
+            )
             for low, high, width in bars
         ),
         base.mark_point(
             shape="diamond", size=90, filled=True, fill="white", stroke=LAW_COLOUR, strokeWidth=2, opacity=1
-        ).encode(x=axis, y=loss, tooltip=["what", "flops", "loss", "low", "high"]),
+        ).encode(x=axis, y=loss, tooltip=tooltips("what", "flops", "loss", "low", "high")),
         *_words(rows[rows["flops"].isin(named)], text="what", axis=axis, loss=loss, colour=LAW_COLOUR),
     ]
 
@@ -252,7 +254,7 @@ def _outcome_layers(
     base, loss = alt.Chart(rows), loss_axis(title)
     crosses = base.mark_point(shape=CROSS, size=70, strokeWidth=2.5, color=OUTCOME_COLOUR, opacity=1)
     return [
-        crosses.encode(x=axis, y=loss, tooltip=["what", "flops", "loss"]),
+        crosses.encode(x=axis, y=loss, tooltip=tooltips("what", "flops", "loss")),
         *_words(rows[rows["flops"].isin(named)], text="text", axis=axis, loss=loss, colour=OUTCOME_COLOUR),
     ]
 
@@ -424,16 +426,18 @@ def band_chart(rows: Sequence[Mapping[str, Any]], seen: Sequence[float | None], 
     base = alt.Chart(frame)
     bands = (("low", "high", 0.18), ("quarter", "three_quarters", 0.3))
     layers = [
-        base.mark_area(color=LAW_COLOUR, opacity=opacity).encode(x=done, y=loss_axis(metric, column=low), y2=f"{high}:Q")
+        base.mark_area(color=LAW_COLOUR, opacity=opacity).encode(
+            x=done, y=loss_axis(metric, column=low), y2=alt.Y2(f"{high}:Q")
+        )
         for low, high, opacity in bands
     ]
     line = base.mark_line(color=LAW_COLOUR, strokeWidth=1.6)
-    layers.append(line.encode(x=done, y=loss_axis(metric), tooltip=["done", "low", "loss", "high"]))
+    layers.append(line.encode(x=done, y=loss_axis(metric), tooltip=tooltips("done", "low", "loss", "high")))
     if points:
         crosses = alt.Chart(pd.DataFrame(points)).mark_point(
             shape=CROSS, size=50, strokeWidth=2, color=OUTCOME_COLOUR, opacity=1
         )
-        layers.append(crosses.encode(x=done, y=loss_axis(metric), tooltip=["done", "loss"]))
+        layers.append(crosses.encode(x=done, y=loss_axis(metric), tooltip=tooltips("done", "loss")))
     drawn = alt.layer(*layers).properties(title="Forecast of the whole curve", **(NARROW if is_narrow else WIDE))
     return figure(drawn, f"{metric} by share of the run: the signed 50 and 90 % bands, and the losses of the run where known")
 

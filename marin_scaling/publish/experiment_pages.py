@@ -54,7 +54,7 @@ from marin_scaling.publish.chain_page import (
     missing_tables,
 )
 from marin_scaling.publish.charts import axis_title, log_axis, loss_axis, steps_chart
-from marin_scaling.publish.figures import asset, figure, picture_files, render, show_pictures
+from marin_scaling.publish.figures import asset, figure, picture_files, render, show_pictures, tooltips
 from marin_scaling.publish.submission_page import commands_of
 from marin_scaling.speedrun.submission import Author
 from marin_scaling.units import counted, format_count, format_duration, format_flops, unit_of
@@ -238,8 +238,8 @@ def runs_chart(found: Sequence[Figure]) -> Any | None:
         color=alt.Color("ladder:N", title=None, legend=alt.Legend(orient="top")),
     )
     metric = axis_title(drawn[0].metric, unit=unit_of(drawn[0].metric))
-    points = base.mark_circle(size=45).encode(y=loss_axis(metric), tooltip=["ladder", "flops", "parameters", "loss"])
-    bars = base.mark_rule().encode(y=loss_axis(metric, column="low"), y2="high:Q")
+    points = base.mark_circle(size=45).encode(y=loss_axis(metric), tooltip=tooltips("ladder", "flops", "parameters", "loss"))
+    bars = base.mark_rule().encode(y=loss_axis(metric, column="low"), y2=alt.Y2("high:Q"))
     return figure(alt.layer(bars, points).properties(width=540, height=260), f"{metric} of the runs by FLOPs")
 
 

@@ -167,6 +167,11 @@ def figure(chart: Any, description: str) -> Any:
     return chart.properties(background="white", padding=12, description=description, config=_THEME)
 
 
+def tooltips(*columns: str) -> list[Any]:
+    """Return tooltips of columns. For a bare name, Altair hashes all its schemas to find their class: milliseconds each."""
+    return [alt.Tooltip(column) for column in columns]
+
+
 def save_chart(chart: Any, path: Path) -> None:
     """Write a chart atomically by its suffix: .html (works offline), .svg, .png or .json (Vega-Lite)."""
     suffix = path.suffix.lower()

@@ -40,6 +40,7 @@ from marin_scaling.publish.figures import (
     show_pictures,
     show_wide,
     state_chip,
+    tooltips,
 )
 from marin_scaling.publish.forecast_page import ForecastPage
 from marin_scaling.publish.ladder_page import FittedLadder, LadderPage, PromisedRun, observed_outcomes
@@ -89,7 +90,7 @@ def _held(levels: Sequence[float], *, settled: int) -> Any:
     )
     base = alt.Chart(rows)
     sure = base.mark_rule(color=LAW_COLOUR, strokeWidth=1.6).encode(
-        x=x, y=alt.Y("low:Q", title="share that it held"), y2="high:Q"
+        x=x, y=alt.Y("low:Q", title="share that it held"), y2=alt.Y2("high:Q")
     )
     points = base.mark_point(size=60, filled=True, color=LAW_COLOUR, opacity=1).encode(
         x=x, y=y, tooltip=[alt.Tooltip(name, format=".0%") for name in rows.columns]
@@ -109,7 +110,7 @@ def _levels(levels: Sequence[float]) -> Any:
     bars = (
         alt.Chart(rows)
         .mark_bar(color=LAW_COLOUR, stroke="white")
-        .encode(x=x, x2="high:Q", y=y, y2=alt.Y2Datum(0), tooltip=["low", "high", "values"])
+        .encode(x=x, x2=alt.X2("high:Q"), y=y, y2=alt.Y2Datum(0), tooltip=tooltips("low", "high", "values"))
     )
     even = alt.Chart(pd.DataFrame({"values": [len(levels) / _BINS]})).mark_rule(
         color=POINT_COLOUR, strokeDash=[5, 4], strokeWidth=1
@@ -396,7 +397,7 @@ def _panel(group: str, rows: Sequence[Mapping[str, Any]], *, x: Mapping[str, Any
         return alt.X(f"{name}:Q", scale=alt.Scale(**x), axis=ticks)
 
     base = alt.Chart(frame)
-    tooltip = ["title", "forecast", "interval", "measured", "state"]
+    tooltip = tooltips("title", "forecast", "interval", "measured", "state")
     places = list(_PLACES)
     colours, shapes = zip(*_PLACES.values(), strict=True)
     observed = base.transform_filter("isValid(datum.observed)").mark_point(size=64, strokeWidth=2.4, opacity=1, filled=False)
@@ -404,10 +405,10 @@ def _panel(group: str, rows: Sequence[Mapping[str, Any]], *, x: Mapping[str, Any
     layers = [
         base.transform_filter("isValid(datum.low)")
         .mark_rule(strokeWidth=3, color=LAW_COLOUR, opacity=0.55)
-        .encode(x=at("low"), x2="high:Q", y=y, tooltip=tooltip),
+        .encode(x=at("low"), x2=alt.X2("high:Q"), y=y, tooltip=tooltip),
         base.transform_filter("isValid(datum.quarter)")
         .mark_rule(strokeWidth=7, color=LAW_COLOUR, opacity=0.75)
-        .encode(x=at("quarter"), x2="three_quarters:Q", y=y, tooltip=tooltip),
+        .encode(x=at("quarter"), x2=alt.X2("three_quarters:Q"), y=y, tooltip=tooltip),
         base.mark_tick(thickness=2, size=13, color="#222222").encode(x=at("point"), y=y, tooltip=tooltip),
         observed.encode(
             x=at("observed"),
