@@ -279,7 +279,7 @@ _QUICKSTART = Path("ladders/quickstart.yaml")
 
 
 def quickstart(folder: Path = _FOLDER) -> None:
-    """Run all steps on small real runs: 4 to 8 minutes on 2 cores.
+    """Run all steps on small real runs: 3.5 to 8 minutes on 2 cores.
 
     The steps: train a ladder, forecast a target 5x beyond it, sign the forecast, train the target, check, build the site.
     The command needs the train extra, but no accelerator, account or network. Interrupt it any time; rerun the command and
