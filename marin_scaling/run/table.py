@@ -243,6 +243,8 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     ]
     if "seed" not in frame and sweep.are_replicates:
         frame = frame.assign(seed=others[[*sweep.replicated]].astype(str).agg(" ".join, axis=1))
+    if sweep.swept and sweep.replicated:
+        frame = frame.assign(setting=others[[*sweep.swept]].astype(str).agg(" ".join, axis=1))
     return RunTable(
         frame=frame,
         excluded=tuple(Exclusion(run=runs[row], why=why) for row, why in sorted((left_out | found).items())),

@@ -10,7 +10,7 @@ from marin_scaling.errors import UsageError
 from marin_scaling.fitting.fit import best_of_cells, fit
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.cells import cells_of, find_sweep, has_many_per_cell
-from marin_scaling.run.table import simulate_ladder
+from marin_scaling.run.table import read_run_table, simulate_ladder
 
 SURFACE = SurfaceLaw(E=1.69, A=406.4, B=410.7, alpha=0.34, beta=0.28)
 SIZES = np.geomspace(1e7, 1e9, 6)
@@ -74,6 +74,21 @@ def test_the_best_run_of_each_cell_is_kept(runs_a_cell):
     expected = frame.sort_values("loss").groupby("params").head(1).sort_index()
     assert kept["run"].tolist() == expected["run"].tolist()
     assert len(kept) + len(excluded) == len(frame)
+
+
+def test_all_seeds_of_the_best_setting_stay_though_another_has_the_best_run(tmp_path):
+    """Three seeds of each rate; the lowest mean decides, not the luckiest seed."""
+    rows = "\n".join(
+        f"{name}-{rate}-{seed},{size},{20 * size},{120 * size**2},{loss + shift},{rate},{seed}"
+        for name, size, loss in (("a", 1e8, 3.0), ("b", 2e8, 2.8), ("c", 4e8, 2.6), ("d", 8e8, 2.5))
+        for rate, shifts in ((1e-3, (0.01, 0.02, 0.03)), (2e-3, (0.005, 0.06, 0.07)), (4e-3, (0.1, 0.11, 0.12)))
+        for seed, shift in enumerate(shifts)
+    )
+    (tmp_path / "runs.csv").write_text(f"run,params,tokens,flops,loss,learning_rate,trainer_seed\n{rows}\n")
+    table = read_run_table(tmp_path / "runs.csv")
+    kept, excluded = best_of_cells(table.frame, sweep=table.sweep)
+    assert kept["run"].str.contains("-0.001-").tolist() == [True] * 12
+    assert (len(excluded), "1 of the 3 settings" in excluded[0].why) == (24, True)
 
 
 def test_every_run_left_out_is_named_with_how_many_were_better():
