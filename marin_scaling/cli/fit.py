@@ -244,17 +244,21 @@ def backtest_table(
 
     Example: marin-scale backtest runs/delphi
     """
+    from marin_scaling.fitting.fit import chosen_runs
     from marin_scaling.forecast.backtest import backtest, backtest_document, backtest_text
+    from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
 
-    runs = read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete))
-    result = backtest(runs, law=chosen_law(law), seed=seed)
+    runs = chosen_runs(read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)))
+    result = backtest(runs, law=chosen_law(law), seed=seed, swept="all")
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
         typer.echo(dump_canonical(backtest_document(result)), nl=False)
     else:
         typer.echo(backtest_text(result))
+        for each in runs.warnings:
+            typer.echo(wrapped(f"warning: {each}"), err=True)
 
 
 _TARGETS = typer.Option(

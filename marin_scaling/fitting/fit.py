@@ -45,6 +45,7 @@ class FitStatus(Enum):
     )
     BACKTEST_MISSED = "Use with care: the back-test of this table missed: larger budgets lay outside of their forecasts."
     LAWS_DISAGREE = "Use with care: the two laws of the forecast disagree by more than its 90 % interval."
+    FAR_SIZE = "Use with care: a size has ten times more or fewer tokens per parameter than any run."
     DOUBTED = "Use with care: the table's audit has warnings that bear on the forecast."
     BEST_RUN_OFF = (
         "Use with care: the best run of the largest budget lies off the law by more than its noise allows; the law may miss "

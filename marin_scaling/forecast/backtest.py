@@ -16,7 +16,7 @@ import numpy as np
 
 from marin_scaling.errors import FitRefused
 from marin_scaling.fitting.coupled_law import Prior
-from marin_scaling.fitting.fit import FitResult, fit
+from marin_scaling.fitting.fit import FitResult, chosen_runs, fit
 from marin_scaling.fitting.law import DEFAULT_LAW, LawKind, find_law, refuse_contradictions
 from marin_scaling.fitting.optima import size_column
 from marin_scaling.forecast.forecast import forecast_runs, targets_of
@@ -138,7 +138,7 @@ def backtest(
 ) -> Backtest:
     """Back-test a table with one of our laws, or with any other `forecaster`; at most `MOST_CUTS` cuts, evenly over budgets.
 
-    `swept` and `prior` are as in `fit`.
+    `swept` and `prior` are as in `fit`: of a sweep, the best runs are forecast from the best runs.
 
     >>> from marin_scaling.laws import SurfaceLaw
     >>> from marin_scaling.run.table import simulate_ladder
@@ -151,7 +151,8 @@ def backtest(
     refuse_contradictions(table)
     if forecaster is not None:
         return _rolled(table, forecaster, best_only=False, most=MOST_HELD_OUT)
-    law_of_cut = with_law(kind, seed=seed, swept=swept, prior=prior)
+    table = chosen_runs(table, swept=swept)
+    law_of_cut = with_law(kind, seed=seed, swept="all", prior=prior)
     return _rolled(table, law_of_cut, best_only=not kind.knows_any_size, most=MOST_HELD_OUT)
 
 

@@ -35,7 +35,7 @@ WIDEST_SIZE, LARGEST_GAIN, FARTHEST_USED = 100.0, 0.03, 1e6
 _NOTED_GAIN = 0.005  # ten times the noise of a run's seed
 
 _FARTHEST_RATIO = 10.0
-"""Factor beyond the runs' tokens per parameter at which an optimum is no longer theirs."""
+"""Factor beyond the runs' tokens per parameter at which a size is no longer near theirs."""
 _SAME_SPARSITY = 1.2
 """Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
 _SAME_COST = 0.01
@@ -340,8 +340,9 @@ def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
     if forecast.unique_tokens is not None and forecast.tokens > forecast.unique_tokens:
         epochs, worth = forecast.tokens / forecast.unique_tokens, format_count(forecast.effective_tokens)
         sizes.append(f"  {epochs:.3g} epochs of {format_count(forecast.unique_tokens)} unique tokens, worth {worth} new ones")
+    sizes = [wrapped(each.strip(), "  ") for each in sizes]
     if not forecast.optimal:
-        return [*(wrapped(each.strip(), "  ") for each in sizes), wrapped(_price_text(forecast, result), "  ")]
+        return [*sizes, wrapped(_price_text(forecast, result), "  ")]
     if forecast.mis_sizing is None:
         return sizes
     half, double = forecast.mis_sizing
@@ -356,7 +357,7 @@ def _price_text(forecast: Forecast, result: FitResult) -> str:
     other = f"in the runs {of_runs / each:.3g} N D, by which this run costs {format_flops(of_runs)}"
     said = f"FLOPs are {counted / each:.3g} N D, {'as in the runs' if same else other}"
     if not result.allocation.identified:
-        return f"{said}; no run is at another ratio, so the optimum N* is not identified"
+        return f"{said}; all runs follow one rule of size, so the optimum N* is not identified"
     above = above_optimum(result, forecast)
     side = "" if above is None else f"{abs(above):.2%} {'above' if above > 0 else 'below'}"
     compared = side and f". By the law, this size's loss is {side} N*'s"
@@ -370,8 +371,11 @@ def _optimal_params(result: FitResult, forecast: Forecast) -> float:
 def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
     """Return the worst status of the fit, the forecasts and the back-test."""
     found = {result.status}
-    if any(_implausible(each) or _far_optimum(result, each) for each in forecasts):
+    far = [each for each in forecasts if _far_ratio(result, each)]
+    if any(map(_implausible, forecasts)) or any(each.optimal for each in far):
         found.add(FitStatus.IMPLAUSIBLE)
+    if far:
+        found.add(FitStatus.FAR_SIZE)
     if any(map(_laws_disagree, forecasts)):
         found.add(FitStatus.LAWS_DISAGREE)
     if tested is not None and backtest_doubts(tested):
@@ -396,7 +400,7 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
         for each in (
             *_implausible(forecast),
             _better_size(forecast),
-            _far_optimum(result, forecast),
+            _far_ratio(result, forecast),
             _laws_disagree(forecast),
             _other_sparsity(result, forecast),
             _repeated_data(result, forecast),
@@ -434,15 +438,16 @@ def _better_size(forecast: Forecast) -> str:
     return f"forecast at {format_flops(forecast.flops)} FLOPs: {told}" if -LARGEST_GAIN <= cost < -_NOTED_GAIN else ""
 
 
-def _far_optimum(result: FitResult, forecast: Forecast) -> str:
-    """Return the warning that the optimum has many times more or fewer tokens per parameter than any run, or ""."""
+def _far_ratio(result: FitResult, forecast: Forecast) -> str:
+    """Return the warning that the forecast has many times more or fewer tokens per parameter than any run, or ""."""
     ratios = result.frame["tokens"].to_numpy() / size_column(result.frame)
     low, high, own = float(ratios.min()), float(ratios.max()), forecast.tokens_per_param
-    if not forecast.optimal or low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
+    if low / _FARTHEST_RATIO <= own <= high * _FARTHEST_RATIO:
         return ""
+    what = "N* would have" if forecast.optimal else "this size has"
     return (
-        f"forecast at {format_flops(forecast.flops)} FLOPs: N* would have {own:.3g} tokens per parameter, and the runs have "
-        f"{low:.3g} to {high:.3g}: no run is near such an optimum"
+        f"forecast at {format_flops(forecast.flops)} FLOPs: {what} {own:.3g} tokens per parameter, and the runs have "
+        f"{low:.3g} to {high:.3g}: no run is near it"
     )
 
 

@@ -6,6 +6,7 @@ The level of assurance is `tracked`: the run, its tracker and the key of its los
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
-from marin_scaling.errors import LadderFileError, StatementError, UsageError
+from marin_scaling.errors import LadderFileError, StatementError, UsageError, VerificationError
 from marin_scaling.files import publish_folder, read_bytes, write_once
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import FitResult, fit
@@ -68,15 +69,15 @@ from marin_scaling.preregistration.registry import REGISTRY, one_folder, signers
 from marin_scaling.preregistration.signing.allowed_signers import require_may_sign
 from marin_scaling.preregistration.signing.keys import find_principal, find_signing_key
 from marin_scaling.preregistration.signing.sshsig import NAMESPACE
-from marin_scaling.preregistration.statement import thinned
+from marin_scaling.preregistration.statement import Statement, thinned
 from marin_scaling.preregistration.verdict import check
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.preregistration.verify.rules import policy_steps
-from marin_scaling.printable import joined, wrapped
+from marin_scaling.printable import joined, printable, wrapped
 from marin_scaling.run.curves import curve_names
 from marin_scaling.run.table import ReadingChoices, RunTable
 from marin_scaling.strict_model import NAME_PATTERN, Part, Reason
-from marin_scaling.units import counted, format_flops, format_number, parse_count, parse_flops
+from marin_scaling.units import counted, format_flops, format_number, parse_count, parse_flops, unit_of
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 from marin_scaling.yaml_config import read_part
 
@@ -465,12 +466,25 @@ def _observe(
     require_may_observe(statement, principal)
     curves, restarts = verified.subjects["ladder.json"].get("curves"), restarts_of(verified.notices)
     found = observe(target, statement, logs, curves=curves, restarts=restarts, diverged=diverged)
+    _refuse_perplexity(found["value"], statement, key=target["outcome"]["key"])
     signing_key = find_signing_key(key)
     require_may_sign(signers_path(folder), principal=principal, key=signing_key.public_key, namespace=NAMESPACE, at=now)
     raw = observation_document(found, statement=statement, target=target, by=principal, at=now)
     files = {OBSERVATION_NAME: raw, OBSERVATION_SIGNATURE_NAME: signing_key.sign(raw)}
     publish_folder(folder / OBSERVATION_DIR, files)
     on_message(f"signing as {principal}; {signing_key.note}")
+
+
+def _refuse_perplexity(value: float | None, statement: Statement, *, key: str) -> None:
+    """Raise `VerificationError` for a value above all quantiles of nats per token whose logarithm is among them."""
+    low, high = min(statement.quantiles.values()), max(statement.quantiles.values())
+    nats = statement.predicate["metric"]["unit"] == unit_of("nats_per_token")
+    if value is not None and nats and value > high and low <= (logarithm := math.log(value)) <= high:
+        raise VerificationError(
+            f"{printable(key)} ends with {value:g}, whose logarithm {logarithm:.4g} lies inside the forecast's 98 % interval.",
+            why="The forecast is in nats per token, and the log seems to hold perplexities. Nothing was written.",
+            fix="Record it from a log in nats per token; if the run diverged, add --diverged.",
+        )
 
 
 def _outcome(verified: Verified, *, at: datetime.datetime) -> Mapping[str, Any]:

@@ -50,6 +50,7 @@ _OF_THE_VALUE = re.compile(
 )
 """Words that suggest that a void condition depends on the run's value."""
 _HALF = 0.5
+_NAMED = 3  # runs of each reason
 
 
 def remarks(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> Iterator[str]:
@@ -147,9 +148,13 @@ def of_fit(folder: Path, statement: Statement) -> Iterator[str]:
 
 
 def _of_runs(fitted: Mapping[str, Any]) -> Iterator[str]:
-    if fitted["excluded"]:
-        left_out = joined((f"{run['run']} ({run['why']})" for run in fitted["excluded"]), separator="; ")
-        yield f"excluded from the fit: {escape(left_out)}"
+    runs_by_reason: dict[str, list[str]] = {}
+    for run in fitted["excluded"]:
+        runs_by_reason.setdefault(run["why"], []).append(run["run"])
+    for why, runs in [*runs_by_reason.items()][:JOINED]:
+        yield f"excluded from the fit: {escape(f'{joined(runs, most=_NAMED)}: {why}')}"
+    if more := sum(map(len, [*runs_by_reason.values()][JOINED:])):
+        yield f"excluded from the fit: {more} more"
     yield from (f"warning of the fit: {escape(warning)}" for warning in fitted["warnings"][:JOINED])
 
 

@@ -1,6 +1,6 @@
 """Rolling back-tests: which runs are forecast from which, and how the forecasts are scored."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -240,6 +240,17 @@ def test_the_back_test_of_a_fit_follows_from_its_runs_alone():
     again = fit(replace(tables[0], frame=signed.frame.drop(columns="seed")), swept="all")
     assert backtest_of_fit(again).by_distance() == backtest_of_fit(signed).by_distance()
     assert len(backtest_of_fit(signed).points) == 27  # nine runs of each of two budgets, and nine of the last one again
+
+
+def test_of_a_sweep_the_best_runs_are_forecast(delphi):
+    """Each run of Delphi and two that are 1 and 2 % worse: the scores are those of the runs themselves."""
+    tunings = [
+        delphi.frame.assign(run=delphi.frame["run"] + f"-{worse}", loss=delphi.frame["loss"] * worse)
+        for worse in (1, 1.01, 1.02)
+    ]
+    swept = replace(delphi, frame=pd.concat(tunings).sort_values("flops", kind="stable", ignore_index=True))
+    for found, known in zip(backtest(swept).by_distance(), backtest(delphi).by_distance(), strict=True):
+        assert asdict(found) == pytest.approx(asdict(known), rel=1e-9)
 
 
 def test_a_budget_measured_otherwise_is_named_although_most_forecasts_held(delphi):

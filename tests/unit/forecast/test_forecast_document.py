@@ -71,13 +71,14 @@ def test_laws_that_disagree_beyond_the_interval_lower_the_status(delphi):
     assert any("the laws disagree" in each and "1e23" in each for each in document["warnings"])
 
 
-def test_an_optimum_far_from_every_run_is_not_usable(delphi):
+def test_an_optimum_far_from_every_run_is_not_usable_and_a_given_size_is_to_be_used_with_care(delphi):
     """The runs have 0.1 to 817 tokens per parameter: 8,000 is within ten times, 9,000 is not."""
     result, (near, _) = delphi
     within, beyond = (replace(near, tokens=ratio * near.active_params) for ratio in (8e3, 9e3))
     assert forecast_document(result, [within])["status"] == FitStatus.USABLE.value
     assert forecast_document(result, [beyond])["status"] == FitStatus.IMPLAUSIBLE.value
-    assert forecast_document(result, [replace(beyond, optimal=False)])["status"] == FitStatus.USABLE.value
+    assert forecast_document(result, [replace(within, optimal=False)])["status"] == FitStatus.USABLE.value
+    assert forecast_document(result, [replace(beyond, optimal=False)])["status"] == FitStatus.FAR_SIZE.value
 
 
 def test_a_sparsity_that_no_run_has_is_a_warning():

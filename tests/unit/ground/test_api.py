@@ -37,7 +37,7 @@ def test_a_frame_and_the_file_it_came_from_give_one_forecast(fitted):
 
 def test_one_forecast_prints_as_one_line(fitted):
     """A whole number of FLOPs, which no float of NumPy holds, is a number too."""
-    assert repr(fitted.forecast(10**23)) == "Forecast(1e23 FLOPs: 2.3684 [2.3243, 2.4123] nats/token, 333x beyond)"
+    assert repr(fitted.forecast(10**23)) == "Forecast(1e23 FLOPs: 2.3568 [2.3043, 2.4102] nats/token, 333x beyond)"
     assert fitted.forecast("1e23") == fitted.forecast(10**23)
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -383,6 +384,13 @@ def test_a_loss_that_is_logged_every_tenth_step_may_end_some_rows_before_the_las
     log = root / "log.csv"
     log.write_text("\n".join([f"run,_step,{KEY},throughput/total_tokens", *rows]) + "\n")
     assert record(folder, log).outcome["value"] == pytest.approx(LOSS)
+
+
+def test_perplexities_are_refused_where_the_promise_is_in_nats(in_json: Path) -> None:
+    """Nothing is written, so the loss itself can be recorded; a run that diverged to such a loss is stated to have."""
+    with pytest.raises(VerificationError):
+        record(in_json, history(row(5, 50.0), row(10, math.exp(LOSS))))
+    assert record(in_json, history(row(5, 4.0), row(10, LOSS))).state is State.HELD
 
 
 def test_a_log_from_the_future_is_refused(in_json: Path) -> None:

@@ -107,6 +107,20 @@ def test_an_alternative_that_could_not_be_fitted_has_no_median(root: Path) -> No
     assert "another law could not be fitted: 3 tokens at one budget." in section.rpartition("|\n\n- ")[2]
 
 
+def test_excluded_runs_are_listed_by_their_reason(root: Path) -> None:
+    """The first runs of each, the number of the others, and the whole reason."""
+    add_second(root)
+    statement, why = (
+        read_registration(SECOND),
+        "swept in lr: 4 of the 5 settings of its size and tokens are lower (--swept all keeps it)",
+    )
+    statement.predicate["fit"]["excluded"] += [{"run": f"r{each}", "why": why} for each in range(5)] + [
+        {"run": "s", "why": "diverged"}
+    ]
+    said = [read(line) for line in of_fit(SECOND, statement) if "excluded" in line]
+    assert [line.partition(": ")[2] for line in said] == [f"r0, r1, r2 and 2 more: {why}", "s: diverged"]
+
+
 def test_resolvers_and_reviewers_without_a_key_are_named(root: Path) -> None:
     """By the signers of the base; whoever has a key is not."""
     people = {"resolver": "bob@example.org", "reviewers": ("carol@example.net",)}
