@@ -30,7 +30,8 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
 
     for place in links_among(places):
         typer.echo(f"skipped {place}: a link into another given place")
-    found = import_runs(read_tracked_runs(*places), keys=chosen_columns(column))
+    keys = chosen_columns(column)
+    found = import_runs(read_tracked_runs(*places, run_column=keys.get("run", "")), keys=keys)
     write_table_file(out, found.rows)
     for name, why in found.left_out:
         typer.echo(f"skipped {name}: {why}")

@@ -38,11 +38,11 @@ _STEP_FILE = re.compile(r"step[-_]?(\d+)\.json")
 _NAMES = ("trainer/id", "trainer/tracker/name", "run_id", "run", "name")
 
 
-def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[TrackedRun]:
+def read_tracked_runs(*places: str, curves: Collection[str] = (), run_column: str = "") -> list[TrackedRun]:
     """Return the runs at some places: `wandb:ENTITY/PROJECT`, files, or folders with trackers' files anywhere in them.
 
-    `curves` are keys whose `history` is read, too. `RunTableError` for a file that neither a tracker nor a table tool wrote;
-    `UsageError` where there is nothing.
+    `curves` are keys whose `history` is read, too; `run_column` names the runs of tables. `RunTableError` for a file that
+    neither a tracker nor a table tool wrote; `UsageError` where there is nothing.
     """
     keep, linked = frozenset(map(spelled, curves)), links_among(places)
     found, files = list[TrackedRun](), list[Path]()
@@ -58,7 +58,7 @@ def read_tracked_runs(*places: str, curves: Collection[str] = ()) -> list[Tracke
         if _STEP_FILE.fullmatch(path.name):
             steps[path.parent].append(path)
         else:
-            found += _read(path, keep)
+            found += _read(path, keep, run_column)
     return found + [_of_step_files(folder, paths, keep) for folder, paths in steps.items()]
 
 
@@ -100,14 +100,14 @@ def _nothing_at(path: Path) -> NoReturn:
     )
 
 
-def _read(path: Path, keep: Keep) -> list[TrackedRun]:
+def _read(path: Path, keep: Keep, run_column: str = "") -> list[TrackedRun]:
     if path.suffix == ".wandb":
         return offline_runs(path, keep)
     if log := read_text_log(path, keep):
         return [TrackedRun(source=str(path), **vars(log))]
     if is_table_file(path) and table_ending(path) not in (".jsonl", ".ndjson"):
-        return _of_table(read_table_file(path), path, keep)
-    return _json_lines(path, keep)
+        return _of_table(read_table_file(path), path, keep, run_column)
+    return _json_lines(path, keep, run_column)
 
 
 _CONFIG_NAMES = ("config.json", "hparams.json", "run.json", "summary.json")
@@ -176,17 +176,20 @@ def _folder_name(folder: Path) -> str:
     return folder.name
 
 
-def _of_table(raw: RawTable, path: Path, keep: Keep = ()) -> list[TrackedRun]:
+def _of_table(raw: RawTable, path: Path, keep: Keep = (), run_column: str = "") -> list[TrackedRun]:
     """Return the runs of a table: one a row or, where rows are steps, one for each run's name or for the file."""
     rows = _rows(raw)
     run, status = (next(iter(candidates(COLUMNS[name], raw)), "") for name in ("run", "status"))
+    run = run_column or run
     names = [str(row.get(_unwrapped(run), "")) for row in rows]
     grouped = defaultdict[str, list[dict[str, Any]]](list)
     for name, row in zip(names, rows, strict=True):
         grouped[name].append(row)
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     own = _folder_name(path.parent) if stem in _PLAIN_FILES else stem
-    if (step := _step_of(raw, is_named=bool(run))) and any(_are_steps(group, step, raw) for group in grouped.values()):
+    if (step := _step_of(raw, is_named=bool(run))) and any(
+        _are_steps(group, step, raw, is_named=bool(name)) for name, group in grouped.items()
+    ):
         return [_last_of(name or own, group, step, path, keep, is_named=bool(name)) for name, group in grouped.items()]
     places = [own] if len(rows) == 1 else [f"{own}, {place}" for place in raw.places]
     return [
@@ -232,14 +235,13 @@ def _step_of(raw: RawTable, *, is_named: bool) -> str:
     return tokens[0] if tokens and not is_named and not candidates(COLUMNS["params"], raw) else ""
 
 
-def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable) -> bool:
+def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable, *, is_named: bool) -> bool:
     """Return True if rows of one name are steps of one run, with one number of parameters.
 
     Steps of nameless rows go up; those of a named run go back where it was resumed.
     """
     steps = [number for row in rows if (number := number_in(row.get(step))) is not None]
     sizes = {row.get(name) for name in candidates(COLUMNS["params"], raw)[:1] for row in rows}
-    is_named = any(row.get(_unwrapped(name)) for name in candidates(COLUMNS["run"], raw)[:1] for row in rows)
     return len(set(steps)) > 1 and (is_named or steps == sorted(steps)) and len(sizes) < 2
 
 
@@ -291,7 +293,7 @@ def _in_order(steps: Iterable[float]) -> list[float]:
     return sorted({float(step) for step in steps})
 
 
-def _json_lines(path: Path, keep: Keep) -> list[TrackedRun]:
+def _json_lines(path: Path, keep: Keep, run_column: str = "") -> list[TrackedRun]:
     """Return the runs of W&B's replica, of Levanter's JSON log (an event in each line, maybe prefixed), or of JSON rows."""
     found, events = list[TrackedRun](), list[_Event]()
     for number, raw in enumerate(read_bytes(path, most_bytes=MOST_TABLE_BYTES).splitlines(), start=1):
@@ -310,7 +312,7 @@ def _json_lines(path: Path, keep: Keep) -> list[TrackedRun]:
     if found:
         return found
     if is_table_file(path) and path.name != REPLICA_NAME:
-        return _of_table(read_table_file(path), path, keep)
+        return _of_table(read_table_file(path), path, keep, run_column)
     raise RunTableError(
         f"{path} holds no replica of W&B (config and summary), no events of Levanter's json_logger, and no training lines of "
         "Megatron-LM or MaxText.",

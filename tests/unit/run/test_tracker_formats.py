@@ -131,6 +131,18 @@ def test_a_history_of_steps_is_one_run(tmp_path: Path, ending: str) -> None:
     assert any("params" in note and "flops/6D" in note for note in found.notes)
 
 
+def test_the_column_that_names_the_runs_of_a_history_may_be_chosen(tmp_path: Path) -> None:
+    """Two rungs of three steps each; without the choice every row would be a run."""
+    rows = [
+        f"{rung},{step},{step * 1e6},1e6,{step * 6e12},{loss - step / 1e3}"
+        for rung, loss in (("a", 4), ("b", 3))
+        for step in (1, 2, 3)
+    ]
+    (tmp_path / "evals.csv").write_text("\n".join(["rung,step,tokens,params,flops,loss", *rows]) + "\n")
+    found = read_tracked_runs(str(tmp_path / "evals.csv"), run_column="rung")
+    assert [(run.name, float(run.metrics["loss"])) for run in found] == [("a", 3.997), ("b", 2.997)]
+
+
 def test_histories_of_several_runs_in_one_table_are_a_run_for_each_name(tmp_path: Path) -> None:
     """Rows of one name are its steps."""
     path = tmp_path / "long.csv"
