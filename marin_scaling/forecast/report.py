@@ -295,6 +295,7 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
     unit, smallest = unit_of(result.metric), float(result.frame["flops"].min())
     bands = [f"{name} ±{half:.4f}" for name, half in forecast.bands.items() if half is not None]
     unknown = [name for name, half in forecast.bands.items() if half is None]
+    by_law = [f"{name} {median:.4f} (weight {WEIGHT_BY_LAW[name]:.0%})" for name, median in forecast.by_law.items()]
     left_open = f"; not estimated: {', '.join(unknown)}" if unknown else ""
     unchecked = f"; no forecast beyond {FARTHEST_CHECKED:.0f}x has been checked publicly"
     far = unchecked if forecast.extrapolation > FARTHEST_CHECKED else ""
@@ -308,7 +309,7 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
             *([_observed_line(forecast)] if forecast.observed is not None else []),
             *_size_lines(forecast, result),
             wrapped(f"half-widths: {', '.join(bands)}{left_open}", "  "),
-            *([wrapped(f"by law: {_by_law_text(forecast)}", "  ")] if forecast.by_law else []),
+            *([wrapped(f"by law: {', '.join(by_law)}", "  ")] if by_law else []),
             *([f"  formula at the estimates above: {forecast.by_formula:.4f}"] if forecast.by_formula is not None else []),
             *([_below_text(forecast.flops, smallest)] if forecast.flops < smallest / BUDGET_SPAN else []),
         ]
@@ -320,10 +321,6 @@ def _observed_line(forecast: Forecast) -> str:
     return f"  observed {forecast.observed:.4f}, {where} the interval; the forecast is off by {forecast.error:+.2%}"
 
 
-def _by_law_text(forecast: Forecast) -> str:
-    return ", ".join(f"{name} {median:.4f} (weight {WEIGHT_BY_LAW[name]:.0%})" for name, median in forecast.by_law.items())
-
-
 def _below_text(flops: float, smallest: float) -> str:
     shown, least = format_number(flops, 5), format_number(smallest, 5)
     return wrapped(f"warning: {shown} FLOPs is below the smallest run, {least} FLOPs; intervals there are not tested", "  ")
@@ -332,21 +329,20 @@ def _below_text(flops: float, smallest: float) -> str:
 def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
     star = "*" if forecast.optimal else ""
     total = "" if forecast.active_params == forecast.params else f" active of {format_count(forecast.params)}"
-    size = f"  N{star} {format_count(forecast.active_params)}{total} parameters"
+    size = f"N{star} {format_count(forecast.active_params)}{total} parameters"
     if forecast.params_interval:
         size += " [{}, {}]".format(*map(format_count, forecast.params_interval))
     size += f", D{star} {format_count(forecast.tokens)} tokens, {forecast.tokens_per_param:.3g} tokens per parameter"
     sizes = [size]
     if forecast.unique_tokens is not None and forecast.tokens > forecast.unique_tokens:
         epochs, worth = forecast.tokens / forecast.unique_tokens, format_count(forecast.effective_tokens)
-        sizes.append(f"  {epochs:.3g} epochs of {format_count(forecast.unique_tokens)} unique tokens, worth {worth} new ones")
-    sizes = [wrapped(each.strip(), "  ") for each in sizes]
+        sizes.append(f"{epochs:.3g} epochs of {format_count(forecast.unique_tokens)} unique tokens, worth {worth} new ones")
     if not forecast.optimal:
-        return [*sizes, wrapped(_price_text(forecast, result), "  ")]
-    if forecast.mis_sizing is None:
-        return sizes
-    half, double = forecast.mis_sizing
-    return [*sizes, f"  at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}"]
+        sizes.append(_price_text(forecast, result))
+    elif forecast.mis_sizing:
+        half, double = forecast.mis_sizing
+        sizes.append(f"at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}")
+    return [wrapped(each, "  ") for each in sizes]
 
 
 def _price_text(forecast: Forecast, result: FitResult) -> str:

@@ -261,8 +261,9 @@ def _outcome_layers(
 
 def _words(rows: pd.DataFrame, *, text: str, axis: Any, loss: Any, colour: str) -> list[Any]:
     """Return labels right of the points, where the falling law leaves room; the higher loss has the higher label."""
+    rows = rows.drop_duplicates("flops")
     return [
-        alt.Chart(rows[rows["lower"] == lower].drop_duplicates("flops"))
+        alt.Chart(rows[rows["lower"] == lower])
         .mark_text(align="left", dx=9, dy=5 if lower else -9, color=colour)
         .encode(x=axis, y=loss, text=f"{text}:N")
         for lower in (True, False)

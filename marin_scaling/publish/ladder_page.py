@@ -365,7 +365,7 @@ def _slider(
     rows = [
         (each.flops, each.interval()[0], each.median, each.interval()[1], each.active_params, each.tokens) for each in ahead
     ]
-    points = [[float(f"{value:.6g}") for value in row] for row in rows]
+    points = [[float(f"{value:.9g}") for value in row] for row in rows]
     document: dict[str, Any] = {
         "largest": result.largest_flops,
         "start": min(start, len(points) - 1),
