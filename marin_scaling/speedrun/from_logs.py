@@ -18,6 +18,7 @@ from marin_scaling.errors import DocumentError, UsageError
 from marin_scaling.files import read_bytes
 from marin_scaling.printable import joined, quoted
 from marin_scaling.recipe.model_shape import OWN_COUNT
+from marin_scaling.run.audit import name_some
 from marin_scaling.run.import_runs import LoggedValues, TrackedRun
 from marin_scaling.run.plan import OwnPlan
 from marin_scaling.run.spec import BatchStage
@@ -43,8 +44,6 @@ from marin_scaling.speedrun.track import Track, same_held_out
 from marin_scaling.yaml_config import PlainLoader
 
 _SECONDS, _BPB = "throughput/duration", "bpb"
-_NAMED = 3
-"""Logs with the same problem that an error names."""
 _NO_TOKENIZER = "passthrough"
 """Levanter's name of tokens without a tokenizer."""
 _LEAST_SHARE_OF_STEPS = 0.95
@@ -168,17 +167,12 @@ def _logged_runs(places: Sequence[str], *, rules: Track | None, data: str | None
             problems[each].append(run.source)
     if problems:
         raise DocumentError(
-            tuple(f"{_first(sources)}: {each}." for each, sources in problems.items()),
+            tuple(f"{name_some(sources)}: {each}." for each, sources in problems.items()),
             why="A submission needs the result, settings, parameters, tokens and FLOPs of finished runs.",
             fix="Name logs of finished runs of Levanter; add --data NAME or --config FILE for what they lack.",
         )
     _require_one_recipe(runs)
     return runs
-
-
-def _first(sources: Sequence[str]) -> str:
-    rest = len(sources) - _NAMED
-    return ", ".join(sources[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def submission_of_logged_entry(
