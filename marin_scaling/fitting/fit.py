@@ -45,7 +45,7 @@ class FitStatus(Enum):
     )
     BACKTEST_MISSED = "Use with care: the back-test of this table missed: larger budgets lay outside of their forecasts."
     LAWS_DISAGREE = "Use with care: the two laws of the forecast disagree by more than its 90 % interval."
-    FAR_SIZE = "Use with care: a size has ten times more or fewer tokens per parameter than any run."
+    FAR_SIZE = "Use with care: the tokens per parameter of a size are more than a factor of ten from those of all runs."
     DOUBTED = "Use with care: the table's audit has warnings that bear on the forecast."
     BEST_RUN_OFF = (
         "Use with care: the best run of the largest budget lies off the law by more than its noise allows; the law may miss "
@@ -248,10 +248,12 @@ def best_of_cells(
 ) -> tuple[pd.DataFrame, tuple[Exclusion, ...]]:
     """Return the best run of each cell of a swept table, and the others as exclusions.
 
-    With a column `setting` of the swept values, which runs share but for their seed, all runs of the best setting stay: the one
-    with the lowest mean loss.
-    The forecast is that of a tuned run, and the second best run of a cell lies above it. On two public grids of 16 and 25 cells
-    the best 30 % of each forecast the best runs of larger cells with 1.2 and 1.9 times the CRPS.
+    Runs with the same swept values, which differ in their seed, have the same `setting`. Of a frame with that column, all runs
+    of the setting with the lowest mean loss stay.
+
+    The forecast is that of a tuned run. On two public grids of 25 and 16 cells, the best 30 % of each cell forecast the best
+    runs of larger cells with 1.2 and 1.9 times the CRPS of the best runs alone (lab book, 29 November 2026).
+
     `frame` itself is returned if it is not swept, unless `forced`. Without `sweep`, its column `seed` tells.
     """
     sweep = find_sweep(frame, frame[[name for name in ("seed",) if name in frame]]) if sweep is None else sweep
