@@ -13,7 +13,6 @@ def main() -> None:
     """Run the command line: known errors become one message on standard error and an exit status."""
     from marin_scaling.printable import plain_output
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fit's matrices are small: further threads only spin
     with plain_output():
         _run()
 

@@ -136,11 +136,15 @@ class LawKind:
 
     def __call__(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
         """Fit a run table; return a `FitResult`. `FitRefused` for runs that determine no law."""
+        from threadpoolctl import threadpool_limits
+
         refuse_hopeless(table)
-        if not isinstance(self.fit, str):
-            return self.fit(table, kind=self, seed=seed, prior=prior)
-        module, _, function = self.fit.partition(":")
-        return getattr(import_module(module), function)(table, kind=self, seed=seed, prior=prior)
+        fit = self.fit
+        if isinstance(fit, str):
+            module, _, function = fit.partition(":")
+            fit = getattr(import_module(module), function)
+        with threadpool_limits(1, "blas"):  # a fit's matrices are small: further threads only wait
+            return fit(table, kind=self, seed=seed, prior=prior)
 
     @property
     def number(self) -> float:

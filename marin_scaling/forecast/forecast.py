@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from marin_scaling.errors import FitRefused, Severity, UsageError
 from marin_scaling.fitting.combined_law import sparsity_of
@@ -251,7 +252,8 @@ def forecast_runs(result: FitResult, targets: Sequence[Target], *, seed: int | N
         _check(result, flops)
     if not targets:
         return []
-    draws = _draws(result, targets, seed=result.seed if seed is None else seed)
+    with threadpool_limits(1, "blas"):
+        draws = _draws(result, targets, seed=result.seed if seed is None else seed)
     by_formula = result.law.formula_losses(_arrays(targets))
     formulas = [None] * len(targets) if by_formula is None else by_formula.tolist()
     values = np.quantile(draws.losses, LEVELS, axis=0).T  # (target, level)
