@@ -21,7 +21,7 @@ from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, 
 from marin_scaling.forecast.next_runs import SizeForInference, size_for_inference
 from marin_scaling.forecast.report import forecast_text, sensitivity_text
 from marin_scaling.forecast.speedup_chain import SpeedupChain, chain_of_tables, names_of
-from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs, targets_of_frame
+from marin_scaling.forecast.targets import WantedRun, target_runs, targets_of_frame
 from marin_scaling.laws import Array
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
 from marin_scaling.units import format_flops, format_number, parse_flops
@@ -365,10 +365,10 @@ class Fit:
         return f"<pre>{escape(self.report())}</pre>"
 
 
-def _wanted(sizes: Iterable[tuple[float, ...]]) -> WantedRuns:
+def _wanted(sizes: Iterable[tuple[float, ...]]) -> tuple[WantedRun, ...]:
     """Return runs of params, tokens and perhaps active params."""
     runs = (WantedRun(params=params, tokens=tokens, active_params=more[0] if more else None) for params, tokens, *more in sizes)
-    return WantedRuns(runs=tuple(runs), swept=False)
+    return tuple(runs)
 
 
 def _flops(value: Any) -> float:

@@ -104,10 +104,10 @@ def fit_table(
     budgets = [parse_flops(text) for text in predict]
     _require_budget(budgets, {"--unique-tokens": unique_tokens, "--inference-tokens": inference_tokens})
     runs = read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete))
-    wanted = read_targets(predict_runs, like=runs) if predict_runs else None
-    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or ("all" if wanted and wanted.swept else "auto"))
+    wanted = read_targets(predict_runs, like=runs) if predict_runs else ()
+    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or "auto")
     targets = [optimal_target(result, flops, unique_tokens=unique_tokens) for flops in budgets]
-    targets += target_runs(result, wanted) if wanted else []
+    targets += target_runs(result, wanted)
     forecasts = forecast_runs(result, targets)
     tested = backtest_of_fit(result) if forecasts and result.law.is_calibrated else None
     tables = [sensitivity(result, each) for each in forecasts] if show_sensitivity else []

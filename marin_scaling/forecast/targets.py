@@ -20,7 +20,6 @@ from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import FitResult
 from marin_scaling.forecast.forecast import Target, optimal_target
 from marin_scaling.printable import joined
-from marin_scaling.run.cells import has_many_per_cell
 from marin_scaling.run.column_units import convert_target_units, has_sizes, loss_in_nats
 from marin_scaling.run.columns import map_columns, unit_of_name
 from marin_scaling.run.table import UNIQUE_TOKENS, RunTable, cells_of_frame, column_texts, read_cells
@@ -58,15 +57,7 @@ class WantedRun:
         return self.tokens / self.epochs
 
 
-@dataclass(frozen=True, kw_only=True)
-class WantedRuns:
-    """All rows; `swept` if many of them share a size and length, so that they include runs that are not the best."""
-
-    runs: tuple[WantedRun, ...]
-    swept: bool
-
-
-def read_targets(path: Path, *, like: RunTable) -> WantedRuns:
+def read_targets(path: Path, *, like: RunTable) -> tuple[WantedRun, ...]:
     """Read a table of runs to forecast as the fitted table `like` was read.
 
     `RunTableError` names file, line and column of a missing or invalid number.
@@ -75,14 +66,12 @@ def read_targets(path: Path, *, like: RunTable) -> WantedRuns:
     return _targets(raw, like, unnamed=raw.places)
 
 
-def targets_of_frame(frame: pd.DataFrame, *, like: RunTable) -> WantedRuns:
+def targets_of_frame(frame: pd.DataFrame, *, like: RunTable) -> tuple[WantedRun, ...]:
     """Read a table in memory; errors name the row by its label."""
     return _targets(cells_of_frame(frame), like, unnamed=[""] * len(frame))
 
 
-def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> WantedRuns:
-    import pandas as pd
-
+def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> tuple[WantedRun, ...]:
     same = {ours: theirs for ours, theirs in like.column_mapping.items() if theirs in raw.column_names()}
     mapping = map_columns(raw, chosen=same, required=())
     if not ({"params", "tokens"} <= mapping.keys() or "flops" in mapping):
@@ -94,10 +83,7 @@ def _targets(raw: RawTable, like: RunTable, *, unnamed: Sequence[str]) -> Wanted
     frame = _with_losses(frame, mapping, like, unit=units.get("loss", ""))
     _require_sizes(raw, frame)
     rows = [{name: None if math.isnan(value) else float(value) for name, value in row.items()} for row in _rows(frame)]
-    runs = tuple(WantedRun(run=name, **row) for name, row in zip(names, rows, strict=True))
-    sized = [(row.params, row.tokens, row.tokens / (row.repeated or row.tokens)) for row in runs if row.params and row.tokens]
-    sizes = pd.DataFrame(sized, columns=["params", "tokens", "epochs"], dtype=np.float64)
-    return WantedRuns(runs=runs, swept=has_many_per_cell(sizes))
+    return tuple(WantedRun(run=name, **row) for name, row in zip(names, rows, strict=True))
 
 
 def _frame(raw: RawTable, mapping: Mapping[str, str], names: Sequence[str]) -> pd.DataFrame:
@@ -150,17 +136,17 @@ def _rows(frame: pd.DataFrame) -> list[dict[str, float]]:
     return [dict(zip(columns, row, strict=True)) for row in frame[columns].itertuples(index=False, name=None)]
 
 
-def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
+def target_runs(result: FitResult, wanted: Sequence[WantedRun]) -> list[Target]:
     """Return the rows as targets of a fit.
 
     `RunTableError` for FLOPs that parameters and tokens contradict, and for rows of a sparse fit without active parameters.
     """
     _require_active(result, wanted)
-    targets = [_target(result, run) for run in wanted.runs]
+    targets = [_target(result, run) for run in wanted]
     odd = [
         f"row {row}: {format_number(run.params, 3)} parameters and {format_number(run.tokens, 3)} tokens cost "
         f"{format_number(cost, 3)} FLOPs, not {format_flops(run.flops)}"
-        for row, run in enumerate(wanted.runs, start=1)
+        for row, run in enumerate(wanted, start=1)
         if run.flops and run.params and run.tokens
         for cost in [_cost(result, run.active_params or run.params, run.tokens)]
         if not 1 / OFF_COST <= run.flops / cost <= OFF_COST
@@ -174,9 +160,9 @@ def target_runs(result: FitResult, wanted: WantedRuns) -> list[Target]:
     return targets
 
 
-def _require_active(result: FitResult, wanted: WantedRuns) -> None:
+def _require_active(result: FitResult, wanted: Sequence[WantedRun]) -> None:
     sparsity = sparsity_of(result.frame)
-    rows = [row for row, run in enumerate(wanted.runs, start=1) if run.params and not run.active_params]
+    rows = [row for row, run in enumerate(wanted, start=1) if run.params and not run.active_params]
     if rows and sparsity > DENSE:
         named = f"row {rows[0]}" + (f" and {len(rows) - 1} more" if len(rows) > 1 else "")
         raise RunTableError(

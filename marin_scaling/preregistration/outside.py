@@ -250,7 +250,7 @@ def forecast_outside(
 ) -> Evidence:
     """Fit the runs of a table and forecast an outside run; pass the results and warnings to `on_message`."""
     from marin_scaling.forecast.backtest import backtest_doubts, backtest_of_fit
-    from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
+    from marin_scaling.forecast.targets import WantedRun, target_runs
 
     require_law(law)
     promised, source = target.target(), _source(Path(table), choices)
@@ -259,7 +259,7 @@ def forecast_outside(
     _require_active(result, target)
     active = target.active_params or target.params
     size = WantedRun(params=target.params, tokens=target.tokens, active_params=active)
-    (run,) = target_runs(result, WantedRuns(runs=(size,), swept=False))
+    (run,) = target_runs(result, [size])
     doubts = _doubts_of_flops(target, cost=run.flops)
     run = replace(run, flops=target.flops)
     on_message(f"{promise_text(target)}\n")

@@ -10,7 +10,7 @@ import pytest
 from marin_scaling.errors import RunTableError, StorageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import forecast, forecast_runs, optimal_target
-from marin_scaling.forecast.targets import WantedRun, WantedRuns, target_runs
+from marin_scaling.forecast.targets import WantedRun, target_runs
 from marin_scaling.forecast.targets import read_targets as read_targets_like
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.run.table import simulate_ladder
@@ -40,33 +40,32 @@ def test_params_and_tokens_of_each_row_are_read_under_the_names_that_others_give
     """N and D, or our own names, with the run's name, or its place in the file, and its measured loss."""
     ours = read_targets(written(tmp_path, "run,params,tokens,loss\na,1e9,2e10,2.5\nb,3e9,6e10,\n"))
     theirs = read_targets(written(tmp_path, "N,D\n1e9,2e10\n3000000000,6e10\n"))
-    assert ours.runs == (WantedRun(params=1e9, tokens=2e10, run="a", loss=2.5), WantedRun(params=3e9, tokens=6e10, run="b"))
-    assert theirs.runs == (WantedRun(params=1e9, tokens=2e10, run="line 2"), WantedRun(params=3e9, tokens=6e10, run="line 3"))
-    assert (ours.swept, theirs.swept) == (False, False)
+    assert ours == (WantedRun(params=1e9, tokens=2e10, run="a", loss=2.5), WantedRun(params=3e9, tokens=6e10, run="b"))
+    assert theirs == (WantedRun(params=1e9, tokens=2e10, run="line 2"), WantedRun(params=3e9, tokens=6e10, run="line 3"))
 
 
 def test_names_and_units_are_those_of_the_fitted_table(tmp_path):
     """Columns that no alias knows, parameters in millions and perplexities, as the user stated for the runs."""
     mapping = {"params": "weights", "tokens": "seen", "loss": "score", "flops": "cost"}
     path = written(tmp_path, "weights,seen,score\n1000,2e10,12\n")
-    (run,) = read_targets(path, column_mapping=mapping, units={"params": "millions", "loss": "perplexity"}).runs
+    (run,) = read_targets(path, column_mapping=mapping, units={"params": "millions", "loss": "perplexity"})
     assert (run.params, run.tokens, run.loss) == (1e9, 2e10, pytest.approx(np.log(12)))
 
 
 def test_units_in_names_of_columns_are_read(tmp_path):
     """Sizes in billions and trillions; FLOPs in GFLOPs."""
     mapping = {"params": "params_B", "tokens": "tokens_T"}
-    (run,) = read_targets(written(tmp_path, "params_B,tokens_T\n7,1.4\n"), column_mapping=mapping).runs
+    (run,) = read_targets(written(tmp_path, "params_B,tokens_T\n7,1.4\n"), column_mapping=mapping)
     assert (run.params, run.tokens) == (7e9, 1.4e12)
-    (run,) = read_targets(written(tmp_path, "total_gflops\n1e12\n")).runs
+    (run,) = read_targets(written(tmp_path, "total_gflops\n1e12\n"))
     assert run.flops == 1e21
 
 
 def test_a_loss_of_another_metric_is_not_compared(tmp_path):
     """Bits per byte are no nats per token."""
     text = "params,tokens,eval/bpb\n1e9,2e10,0.9\n"
-    assert read_targets(written(tmp_path, text), metric="paloma_macro_loss_nats").runs[0].loss is None
-    assert read_targets(written(tmp_path, text), metric="bits_per_byte").runs[0].loss == 0.9
+    assert read_targets(written(tmp_path, text), metric="paloma_macro_loss_nats")[0].loss is None
+    assert read_targets(written(tmp_path, text), metric="bits_per_byte")[0].loss == 0.9
 
 
 def test_a_size_that_no_run_has_is_refused_with_its_place(tmp_path):
@@ -85,7 +84,7 @@ def test_flops_and_one_size_give_the_other(result, tmp_path):
 def test_a_measured_loss_comes_with_its_error_and_place_in_the_interval(result):
     """In the forecast and its row; a run without one has none."""
     runs = (WantedRun(params=1e9, tokens=2e10, run="a", loss=1.0), WantedRun(params=1e9, tokens=2e10))
-    wanted = WantedRuns(runs=runs, swept=False)
+    wanted = runs
     known, unknown = forecast_runs(result, target_runs(result, wanted))
     assert (known.run, known.observed, known.inside_90) == ("a", 1.0, False)
     assert known.error == pytest.approx(known.median - 1)
@@ -105,9 +104,9 @@ def test_csv_parquet_and_json_lines_are_read_alike(tmp_path):
         written(tmp_path, "\n".join(map(json.dumps, rows)), "targets.jsonl"),
     ]
     read = [read_targets(file) for file in files]
-    numbers = [[replace(run, run="") for run in each.runs] for each in read]
+    numbers = [[replace(run, run="") for run in each] for each in read]
     assert numbers[0] == numbers[1] == numbers[2]
-    assert [each.flops for each in read[0].runs] == [1e21, None]
+    assert [each.flops for each in read[0]] == [1e21, None]
 
 
 @pytest.mark.parametrize(
@@ -170,15 +169,6 @@ def test_sparse_runs_cost_by_their_active_parameters(tmp_path):
     assert target.flops == pytest.approx(6 * 1e9 * 2e10)
 
 
-def test_a_table_with_many_runs_of_each_size_and_length_is_seen_to_be_swept(tmp_path):
-    """Four of each of six sizes are as the runs come; one of each is not, nor are rows of flops alone."""
-    sizes = np.geomspace(1e9, 1e10, 6)
-    rows = [f"{size},{20 * size}" for size in sizes]
-    assert read_targets(written(tmp_path, "\n".join(["params,tokens", *(rows * 4)]))).swept
-    assert not read_targets(written(tmp_path, "\n".join(["params,tokens", *rows]))).swept
-    assert not read_targets(written(tmp_path, "flops\n" + "1e21\n" * 24)).swept
-
-
 def test_every_row_is_forecast_in_its_order(result, tmp_path):
     """Larger runs of one ratio have lower losses; a row twice has the same forecast twice."""
     targets = target_runs(result, read_targets(written(tmp_path, "params,tokens\n1e9,2e10\n4e9,8e10\n1e9,2e10\n")))
@@ -195,5 +185,5 @@ def test_sizes_for_a_law_of_sparse_models_need_active_parameters():
     sparse = fit(replace(dense, frame=frame.assign(params=8 * frame["params"])))
     total = WantedRun(flops=None, params=8e9, tokens=2e10, active_params=None)
     with pytest.raises(RunTableError, match="active_params"):
-        target_runs(sparse, WantedRuns(runs=(total,), swept=False))
-    assert target_runs(sparse, WantedRuns(runs=(replace(total, active_params=1e9),), swept=False))
+        target_runs(sparse, [total])
+    assert target_runs(sparse, [replace(total, active_params=1e9)])
