@@ -106,9 +106,19 @@ def fit(
     return Fit(table=table, result=fit_table(table, law=law, swept=swept, seed=seed))
 
 
-def backtest(runs: pd.DataFrame | RunTable | Path | str, *, law: str | LawKind = DEFAULT_LAW, seed: int = 0) -> Backtest:
-    """Forecast each budget of a table from the smaller ones and score the forecasts; `.frame` has one row per run."""
-    return backtest_table(load_runs(runs), law=law, seed=seed)
+def backtest(
+    runs: pd.DataFrame | RunTable | Path | str,
+    *,
+    law: str | LawKind = DEFAULT_LAW,
+    swept: str = "auto",
+    seed: int = 0,
+    **choices: Unpack[ReadingChoices],
+) -> Backtest:
+    """Forecast each budget of a table from the smaller ones and score the forecasts; `.frame` has one row per run.
+
+    The arguments are those of `fit`.
+    """
+    return backtest_table(load_runs(runs, **choices), law=law, swept=swept, seed=seed)
 
 
 def speedup_chain(

@@ -60,6 +60,15 @@ _PLOT = typer.Option(
 )
 
 
+_SWEPT = typer.Option(
+    "auto",
+    "--swept",
+    metavar="best|all",
+    show_default=False,
+    help="best: fit the best run of each size and length; all: fit all runs. Default: best if swept.",
+)
+
+
 def fit_table(
     table: Path = TABLE,
     predict: list[str] = _PREDICT,
@@ -70,12 +79,7 @@ def fit_table(
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
     law: str = LAW,
-    swept: str | None = typer.Option(
-        None,
-        "--swept",
-        metavar="best|all",
-        help="best: fit the best run of each size and length; all: fit all runs. Default: best if swept.",
-    ),
+    swept: str = _SWEPT,
     show_sensitivity: bool = typer.Option(False, "--sensitivity", help="Refit with other laws and without budgets."),
     plot: Path | None = _PLOT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
@@ -105,7 +109,7 @@ def fit_table(
     _require_budget(budgets, {"--unique-tokens": unique_tokens, "--inference-tokens": inference_tokens})
     runs = read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete))
     wanted = read_targets(predict_runs, like=runs) if predict_runs else ()
-    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept or "auto")
+    result = fit(runs, law=chosen_law(law), seed=seed, swept=swept)
     targets = [optimal_target(result, flops, unique_tokens=unique_tokens) for flops in budgets]
     targets += target_runs(result, wanted)
     forecasts = forecast_runs(result, targets)
@@ -231,6 +235,7 @@ def backtest_table(
     unit: list[str] = UNIT,
     where: list[str] = WHERE,
     law: str = LAW,
+    swept: str = _SWEPT,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON, with every forecast run."),
     keep: list[str] = KEEP,
     drop: list[str] = DROP,
@@ -249,7 +254,8 @@ def backtest_table(
     from marin_scaling.printable import wrapped
     from marin_scaling.run.table import read_run_table
 
-    runs = chosen_runs(read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)))
+    read = read_run_table(table, **reading_choices(column, unit, where, keep, drop, allow, skip_incomplete))
+    runs = chosen_runs(read, swept=swept)
     result = backtest(runs, law=chosen_law(law), seed=seed, swept="all")
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
