@@ -34,6 +34,15 @@ def seed_document(*, seed: int = 0, bits_per_byte: float = 1.17, **changes: Any)
     return document | changes
 
 
+def retrained(**changes: Any) -> Submission:
+    """The same runs, trained by somebody else an hour after they ended."""
+    document = submission_document(**changes)
+    started = (FINISHED_AT + timedelta(hours=1)).isoformat()
+    ended = (FINISHED_AT + timedelta(hours=2)).isoformat()
+    seeds = [seed | {"started_at": started, "finished_at": ended} for seed in document["seeds"]]
+    return Submission.model_validate(document | {"seeds": seeds})
+
+
 def submission_document(**changes: Any) -> dict[str, Any]:
     """The document of a `submission.json`."""
     document = {

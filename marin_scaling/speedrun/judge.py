@@ -15,7 +15,7 @@ from marin_scaling.files import read_bytes
 from marin_scaling.git import GitError, Repository, find_repository, require_repository
 from marin_scaling.printable import quoted
 from marin_scaling.run.store import records_by_log
-from marin_scaling.speedrun.checks import Rank, Validated, validate
+from marin_scaling.speedrun.checks import CLOCKS_DIFFER, Rank, Validated, validate
 from marin_scaling.speedrun.entry import Entry, entry_files, entry_of, is_logged, read_entry
 from marin_scaling.speedrun.from_runs import Confirmation, compute_settings, confirmation
 from marin_scaling.speedrun.submission import (
@@ -59,7 +59,7 @@ def judge_all(place: Path, *, at: datetime, base: str | None = None) -> Judged:
     repository, commit = base_of(place, base)
     root, submissions = runs_folder(place).parent, [each.submission for each in sound if each.submission]
     differs = _differs(repository, commit) if repository and commit else lambda _: False
-    stored = [list(_confirmation_findings(each, place=place, tracks=tracks, differs=differs)) for each in sound]
+    stored = [list(_confirmation_findings(each, place=place, tracks=tracks, differs=differs, at=at)) for each in sound]
     validated = validate(
         submissions,
         at=at,
@@ -154,7 +154,7 @@ def _confirmation_of(submitted: Submitted) -> ConfirmationFile | None:
 
 
 def _confirmation_findings(
-    submitted: Submitted, *, place: Path, tracks: Mapping[str, Track], differs: Callable[[Path], bool]
+    submitted: Submitted, *, place: Path, tracks: Mapping[str, Track], differs: Callable[[Path], bool], at: datetime
 ) -> Iterator[Finding]:
     """Yield an error for a confirmation of something else, or that comes with its submission; a warning if it is new."""
     where, said = submitted.place.with_name(CONFIRMATION_NAME), ""
@@ -162,18 +162,32 @@ def _confirmation_findings(
         return
     try:
         stored = read_confirmation(where)
-        if stored.submission_sha256 != sha256_hex(read_bytes(submitted.place)):
-            said = "it is of another version of submission.json"
-        elif not compared(submitted.submission, stored.retrained, tracks=tracks).confirmed:
-            said = "its losses or settings are not those of the submission"
-        elif differs(where) and any(map(differs, _files(submitted, place=place))):
-            said = "this branch also changes the submission, its entry or its track, which has to be merged first"
-        elif differs(where):
-            yield warning("confirmation", CONFIRMATION_NAME, f"new: reproduced by {quoted(stored.by)}")
+        said = _fault(stored, submitted, tracks=tracks, at=at)
+        if not said and differs(where):
+            if any(map(differs, _files(submitted, place=place))):
+                said = "this branch also changes the submission, its entry or its track, which has to be merged first"
+            else:
+                yield warning("confirmation", CONFIRMATION_NAME, f"new: reproduced by {quoted(stored.by)}")
     except MarinScalingError as fault:
         said = fault.lines[0].rstrip(".")
     if said:
         yield error("confirmation", CONFIRMATION_NAME, f"{said}; remove the file, then retrain with confirm --by")
+
+
+def _fault(stored: ConfirmationFile, submitted: Submitted, *, tracks: Mapping[str, Track], at: datetime) -> str:
+    """Return why a confirmation cannot be that of another person's retraining of the submission, or ""."""
+    claimed = submitted.submission
+    assert claimed is not None  # checked by the caller
+    if stored.submission_sha256 != sha256_hex(read_bytes(submitted.place)):
+        return "it is of another version of submission.json"
+    if not compared(claimed, stored.retrained, tracks=tracks).confirmed:
+        return "its losses or settings are not those of the submission"
+    starts = {seed.started_at for seed in claimed.seeds} - {None}
+    if any(seed.started_at in starts for seed in stored.retrained.seeds):
+        return "its runs begin when those of the submission do, so nothing was retrained"
+    if stored.by.casefold() in {author.name.casefold() for author in claimed.authors}:
+        return f"{quoted(stored.by)} is an author of the submission"
+    return f"its time, {stored.at.isoformat()}, is in the future" if stored.at > at + CLOCKS_DIFFER else ""
 
 
 def changed_entries(submitted: Iterable[Submitted], *, place: Path, repository: Repository, base: str) -> list[Submitted]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from submission_factory import changed, seed_document, submission
+from submission_factory import changed, retrained, seed_document, submission
 
 from marin_scaling.publish.board_page import read_speedruns, speedrun_pages
 from marin_scaling.speedrun.submission import Submission, parse_submission, write_confirmation, write_submission
@@ -75,11 +75,11 @@ def test_an_entry_without_a_record_is_shown_as_self_reported(tmp_path: Path) -> 
 def test_a_confirmed_entry_is_shown_with_who_reproduced_it_and_when(tmp_path: Path) -> None:
     """And with the mean that came out again."""
     path = write_submission(tmp_path / "speedruns", submission())
-    write_confirmation(path, submission(), by="Grace", at=datetime(2026, 12, 1, tzinfo=UTC))
+    write_confirmation(path, retrained(), by="Bob", at=datetime(2026, 11, 21, tzinfo=UTC))
     found = pages(tmp_path)
     (row,) = json.loads(found["speedrun/board.json"])["entries"]
-    assert row["verification"] == "reproduced by Grace, 2026-12-01"
-    assert f"by Grace on 2026-12-01: {submission().bits_per_byte:.4f} bits per byte" in found["speedrun/llama~130m.md"]
+    assert row["verification"] == "reproduced by Bob, 2026-11-21"
+    assert f"by Bob on 2026-11-21: {submission().bits_per_byte:.4f} bits per byte" in found["speedrun/llama~130m.md"]
 
 
 def test_an_entry_with_a_record_is_shown_as_compared_with_it(tmp_path: Path) -> None:

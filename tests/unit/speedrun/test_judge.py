@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from command_line import marin_scale
 from git_repository import commit, git
 from registration_factory import run_spec, store_run
-from submission_factory import submission, submission_document
+from submission_factory import retrained, submission, submission_document
 
 from marin_scaling.errors import Severity
 from marin_scaling.git import GitError, require_repository
@@ -374,7 +374,7 @@ def merged(root: Path) -> Path:
 
 def confirm(path: Path, **changes: Any) -> None:
     """Store a confirmation of a submission, whose retraining had the same losses."""
-    write_confirmation(path, submission(**changes), by=BY, at=NOW)
+    write_confirmation(path, retrained(**changes), by=BY, at=NOW)
 
 
 def judged(root: Path, *, base: str | None = None) -> tuple[str, list[tuple[str, str]]]:
@@ -409,6 +409,23 @@ def test_a_new_confirmation_of_a_merged_submission_is_a_warning_and_retrained(tm
     assert BY in message
     repository, place = require_repository(tmp_path), tmp_path / "speedruns"
     assert changed_entries(read_submissions(place), place=place, repository=repository, base=repository.commit_id("main"))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"retrained": submission(), "by": BY, "at": NOW},
+        {"retrained": retrained(), "by": "ada", "at": NOW},
+        {"retrained": retrained(), "by": BY, "at": NOW + timedelta(days=400)},
+    ],
+    ids=["the same runs", "an author", "the future"],
+)
+def test_a_confirmation_that_no_other_person_can_have_made_is_refused(tmp_path: Path, stored: dict[str, Any]) -> None:
+    """A copy of the submission begins when it does, and an author cannot confirm the own entry."""
+    path = write_submission(tmp_path / "speedruns", submission())
+    write_confirmation(path, **stored)
+    level, ((severity, _),) = judged(tmp_path)
+    assert (severity, level) == ("error", "self-reported, no record here")
 
 
 @pytest.mark.parametrize("fault", ["losses", "seeds", "settings", "another version", "not JSON", "a link"])
