@@ -51,6 +51,15 @@ def metric_of_column(column: str) -> str | None:
     return next((metric.name for metric in METRICS.values() if name in (metric.name, *metric.aliases)), None)
 
 
+def says_perplexity(name: str) -> bool:
+    """Return True for the name of a column or key of perplexities.
+
+    >>> says_perplexity("eval/ppl"), says_perplexity("apple/loss")
+    (True, False)
+    """
+    return bool(re.search(r"perplex|(^|[^a-z])ppl([^a-z]|$)", name, re.IGNORECASE))
+
+
 def unit_of(metric: str) -> str:
     """Return the unit of a metric's values, "" for an unknown metric.
 

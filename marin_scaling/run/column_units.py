@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from marin_scaling.run.audit import (
 from marin_scaling.run.columns import formula_of, unit_of_name
 from marin_scaling.run.groups import evenly_spread
 from marin_scaling.run.table_io import RawTable
-from marin_scaling.units import format_number
+from marin_scaling.units import format_number, says_perplexity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -480,7 +479,7 @@ def audit_loss_unit(frame: pd.DataFrame, *, column: str, stated: str = "") -> li
         return []
     loss = frame["loss"].to_numpy(dtype=np.float64)
     convert = "State the unit to take logarithms: --unit loss=perplexity"
-    if re.search(r"perplex|(^|[^a-z])ppl([^a-z]|$)", column, re.IGNORECASE):
+    if says_perplexity(column):
         return [error("loss-unit", column, f"column {quoted(column)!r} holds perplexities, not losses. {convert}")]
     large = loss > _LARGEST_LOSS
     if large.sum() > max(1, _LARGE_SHARE * len(loss)):

@@ -386,11 +386,19 @@ def test_a_loss_that_is_logged_every_tenth_step_may_end_some_rows_before_the_las
     assert record(folder, log).outcome["value"] == pytest.approx(LOSS)
 
 
-def test_perplexities_are_refused_where_the_promise_is_in_nats(in_json: Path) -> None:
-    """Nothing is written, so the loss itself can be recorded; a run that diverged to such a loss is stated to have."""
+@pytest.mark.parametrize("factor", [0.95, 1.0, 1.05])
+def test_perplexities_are_refused_where_the_promise_is_in_nats(in_json: Path, factor: float) -> None:
+    """Also of a missed forecast. Nothing is written, so the loss itself can be recorded."""
     with pytest.raises(VerificationError):
-        record(in_json, history(row(5, 50.0), row(10, math.exp(LOSS))))
+        record(in_json, history(row(5, 50.0), row(10, math.exp(factor * LOSS))))
     assert record(in_json, history(row(5, 4.0), row(10, LOSS))).state is State.HELD
+
+
+def test_a_key_that_names_a_perplexity_is_refused_before_the_signature(root: Path) -> None:
+    """The outcome would be read as a loss."""
+    with pytest.raises(StatementError):
+        register_outside(root, name="ppl", outcome={**target()["outcome"], "key": "eval/ppl"})
+    assert not list((root / "preregistrations").glob("*-ppl"))
 
 
 def test_a_log_from_the_future_is_refused(in_json: Path) -> None:
