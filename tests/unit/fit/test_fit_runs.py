@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.fit import FitStatus, fit
+from marin_scaling.fitting.law import LawKind
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.run.table import RunTable, simulate_ladder
 
@@ -30,6 +32,18 @@ def table(**columns):
         budget_flops=columns["flops"]
     )
     return RunTable(frame=frame, source="table.csv", metric="loss")
+
+
+def test_a_fit_has_one_blas_thread_however_many_its_process_has():
+    """So its numbers are the same in every interface and on every machine with this library."""
+
+    def threads(*_, **__):
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(2, "blas"):
+        assert threads() == {2}
+        assert LawKind(name="threads", about="", fit=threads)(ladder(), seed=0, prior=None) == {1}
+        assert threads() == {2}
 
 
 def test_a_known_surface_gives_its_own_frontier():
