@@ -24,6 +24,7 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
 
     Example: marin-scale import wandb:my-team/my-ladder --out runs.csv
     """
+    from marin_scaling.printable import wrapped
     from marin_scaling.run.import_runs import import_runs
     from marin_scaling.run.table_io import write_table_file
     from marin_scaling.run.trackers import links_among, read_tracked_runs
@@ -34,9 +35,9 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
     found = import_runs(read_tracked_runs(*places, run_column=keys.get("run", "")), keys=keys)
     write_table_file(out, found.rows)
     for name, why in found.left_out:
-        typer.echo(f"skipped {name}: {why}")
+        typer.echo(wrapped(f"skipped {name}: {why}"))
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(wrapped(f"note: {note}"))
     typer.echo(f"{counted(len(found.rows), 'run')} in {out}; the loss is {found.loss_key}.\nNext: marin-scale fit {out}")
 
 

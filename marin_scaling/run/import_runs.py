@@ -25,6 +25,7 @@ from marin_scaling.run.columns import (
     computed,
     formula_of,
     spelled,
+    step_column,
     unit_of_name,
 )
 from marin_scaling.run.spec import RunSpec
@@ -215,6 +216,8 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
             rows.append(row)
     if not rows:
         raise _nothing_whole(runs, left_out)
+    if len(runs) > 1 and not any(run.is_named for run in runs) and (step := step_column([*runs[0].metrics])):
+        notes.append(f"each row is a run of its own; if rows are steps ({step}) of runs, name these: --column run=COLUMN")
     notes += [
         f"{name} is {key} times {format_number(factor)}"
         for name, key in used.items()

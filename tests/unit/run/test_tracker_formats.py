@@ -139,6 +139,7 @@ def test_the_column_that_names_the_runs_of_a_history_may_be_chosen(tmp_path: Pat
         for step in (1, 2, 3)
     ]
     (tmp_path / "evals.csv").write_text("\n".join(["rung,step,tokens,params,flops,loss", *rows]) + "\n")
+    assert any("--column run=" in note for note in import_runs(read_tracked_runs(str(tmp_path / "evals.csv"))).notes)
     found = read_tracked_runs(str(tmp_path / "evals.csv"), run_column="rung")
     assert [(run.name, float(run.metrics["loss"])) for run in found] == [("a", 3.997), ("b", 2.997)]
 
