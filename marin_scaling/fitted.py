@@ -19,7 +19,7 @@ from marin_scaling.forecast.backtest import Backtest, backtest_of_fit
 from marin_scaling.forecast.backtest import backtest as backtest_table
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, forecast, forecast_runs, samples, sensitivity
 from marin_scaling.forecast.next_runs import SizeForInference, size_for_inference
-from marin_scaling.forecast.report import forecast_text, sensitivity_text
+from marin_scaling.forecast.report import forecast_text, sensitivity_text, status_of
 from marin_scaling.forecast.speedup_chain import SpeedupChain, chain_of_tables, names_of
 from marin_scaling.forecast.targets import WantedRun, target_runs, targets_of_frame
 from marin_scaling.laws import Array
@@ -222,8 +222,12 @@ class Fit:
 
     @property
     def status(self) -> FitStatus:
-        """Status of the fit; `status.value` is a sentence to quote."""
+        """Status of the fit alone; `status.value` is a sentence to quote. `status_of` judges forecasts, too."""
         return self.result.status
+
+    def status_of(self, forecast: Forecast | Forecasts, backtest: Backtest | None = None) -> FitStatus:
+        """Return the worst status of fit, forecasts and back-test, as `marin-scale fit --predict` prints it."""
+        return status_of(self.result, _each(forecast), backtest)
 
     def summary(self) -> pd.DataFrame:
         """Return one row per parameter of the law: estimate and 90 % interval (q05, q95; NaN for a law without intervals)."""
@@ -343,8 +347,8 @@ class Fit:
         """Draw runs, law and forecasts as an Altair chart, as `marin-scale fit --plot` does."""
         from marin_scaling.publish.charts import law_chart, outcomes_of
 
-        found = () if forecast is None else (forecast,) if isinstance(forecast, Forecast) else forecast.forecasts
-        return law_chart(self.result, list(found), outcomes=outcomes_of(found))
+        found = _each(forecast)
+        return law_chart(self.result, found, outcomes=outcomes_of(found))
 
     def to_arviz(self) -> Any:
         """Return the posterior as ArviZ's InferenceData: one chain of E, K, a, b, w, g, gamma, E_f, K_f and gamma_f.
@@ -362,9 +366,9 @@ class Fit:
             raise missing_extra("arviz", needed_for="to_arviz") from error
         return arviz.from_dict(posterior={name: draws[None] for name, draws in self.result.law.parameter_draws().items()})
 
-    def report(self) -> str:
-        """Return the text of `marin-scale fit`: law, runs, exclusions and warnings."""
-        return forecast_text(self.result, [])
+    def report(self, forecast: Forecast | Forecasts | None = None, backtest: Backtest | None = None) -> str:
+        """Return the text of `marin-scale fit`: law, runs, exclusions, forecasts, back-test, status and warnings."""
+        return forecast_text(self.result, _each(forecast), backtest)
 
     __str__ = report
 
@@ -373,6 +377,10 @@ class Fit:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.report())}</pre>"
+
+
+def _each(forecast: Forecast | Forecasts | None) -> list[Forecast]:
+    return [] if forecast is None else [forecast] if isinstance(forecast, Forecast) else list(forecast)
 
 
 def _wanted(sizes: Iterable[tuple[float, ...]]) -> tuple[WantedRun, ...]:

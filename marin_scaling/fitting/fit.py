@@ -19,6 +19,7 @@ from marin_scaling.laws import effective_tokens
 from marin_scaling.run.audit import Exclusion
 from marin_scaling.run.cells import Sweep, cells_of, find_sweep, repeats_data
 from marin_scaling.run.table import RunTable, signed_rows
+from marin_scaling.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +210,7 @@ def chosen_runs(table: RunTable, *, swept: str = "auto") -> RunTable:
             f"Unknown choice of swept runs {swept!r}.",
             fix=f"Choose: {', '.join(SWEPT)}.",
         )
-    return table if swept == "all" else _best_of_sweep(table, forced=swept == "best")
+    return _whole_sweep(table) if swept == "all" else _best_of_sweep(table, forced=swept == "best")
 
 
 def with_effective_tokens(table: RunTable) -> RunTable:
@@ -224,6 +225,15 @@ def with_effective_tokens(table: RunTable) -> RunTable:
     share = effective_tokens(tokens, unique_tokens=unique) / tokens
     worth = frame.assign(tokens=tokens * share, flops=flops * share, trained_tokens=tokens, trained_flops=flops)
     return replace(table, frame=worth)
+
+
+def _whole_sweep(table: RunTable) -> RunTable:
+    _, excluded = best_of_cells(table.frame, sweep=table.sweep)
+    if not excluded:
+        return table
+    said = f"all runs of the sweep are fitted, {counted(len(excluded), 'run')} of them not the best of their size and length"
+    why = "the forecast is of a run tuned as these are on average (--swept best forecasts a tuned one)"
+    return replace(table, warnings=(*table.warnings, f"{said}: {why}"))
 
 
 def _best_of_sweep(table: RunTable, *, forced: bool) -> RunTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -81,8 +82,8 @@ def forecast_document(
             "identified": result.allocation.identified,
         },
         "optima": [_optimum(flops, point) for flops, point in _optima(result).items()],
-        "status": _status(result, forecasts, tested).value,
-        "may_be_used": _status(result, forecasts, tested).may_be_used,
+        "status": status_of(result, forecasts, tested).value,
+        "may_be_used": status_of(result, forecasts, tested).may_be_used,
         **({"findings": [asdict(each) for each in result.findings]} if result.findings else {}),
         "metric": result.metric,
         "predictions": predictions,
@@ -117,14 +118,8 @@ def prior_document(prior: Prior) -> dict[str, Any]:
 
 
 def _optimum(flops: float, point: FrontierPoint) -> dict[str, Any]:
-    return {
-        "flops": flops,
-        "params": point.params,
-        "tokens": point.tokens,
-        "loss": point.loss,
-        "runs": point.run_count,
-        "note": point.note or None,
-    }
+    numbers = {"params": point.params, "tokens": point.tokens, "loss": point.loss, "runs": point.run_count}
+    return {"flops": flops, **numbers, "note": point.note or None}
 
 
 def _prediction(forecast: Forecast, result: FitResult) -> dict[str, Any]:
@@ -185,9 +180,9 @@ def _runs_text(result: FitResult) -> str:
 def _left_out_text(excluded: Sequence[Exclusion]) -> str:
     if not excluded:
         return ""
-    by_reason: dict[str, list[str]] = {}
+    by_reason = defaultdict[str, list[str]](list)
     for each in excluded:
-        by_reason.setdefault(each.why, []).append(each.run[:16] if len(each.run) == 64 else each.run)
+        by_reason[each.why].append(each.run[:16] if len(each.run) == 64 else each.run)
     lines = [wrapped(exclusion_text(why, runs), "  ") for why, runs in list(by_reason.items())[:_LISTED_EXCLUSIONS]]
     more = sum(map(len, list(by_reason.values())[_LISTED_EXCLUSIONS:]))
     return "\n".join(["left out:", *lines, *([f"  and {more} more: see --json"] if more else [])])
@@ -317,8 +312,8 @@ def _forecast_text(forecast: Forecast, result: FitResult) -> str:
 
 
 def _observed_line(forecast: Forecast) -> str:
-    where = "inside" if forecast.inside_90 else "outside of"
-    return f"  observed {forecast.observed:.4f}, {where} the interval; the forecast is off by {forecast.error:+.2%}"
+    where = f"{'inside' if forecast.inside_90 else 'outside of'} the interval"
+    return f"  observed {forecast.observed:.4f}, {where}; the forecast is off by {forecast.error:+.2%}"
 
 
 def _below_text(flops: float, smallest: float) -> str:
@@ -341,7 +336,10 @@ def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
         sizes.append(_price_text(forecast, result))
     elif forecast.mis_sizing:
         half, double = forecast.mis_sizing
-        sizes.append(f"at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}")
+        low, high = forecast.params_interval or (0.0, math.inf)
+        by_law = forecast.params_by_law or forecast.active_params
+        other = "" if low <= by_law <= high else f"; the law alone has its least loss at {format_count(by_law)}"
+        sizes.append(f"at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}{other}")
     return [wrapped(each, "  ") for each in sizes]
 
 
@@ -364,8 +362,8 @@ def _optimal_params(result: FitResult, forecast: Forecast) -> float:
     return result.allocation.params_at(flops_as_in_runs(result, forecast))
 
 
-def _status(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
-    """Return the worst status of the fit, the forecasts and the back-test."""
+def status_of(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None = None) -> FitStatus:
+    """Return the worst status of a fit, its forecasts and its back-test."""
     found = {result.status}
     far = [each for each in forecasts if _far_ratio(result, each)]
     if any(map(_implausible, forecasts)) or any(each.optimal for each in far):
@@ -404,7 +402,7 @@ def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
     ]
     if tested is not None:
         found += [*backtest_doubts(tested), _beyond_the_test(forecasts, tested)]
-    if result.status not in (FitStatus.USABLE, _status(result, forecasts, tested)):
+    if result.status not in (FitStatus.USABLE, status_of(result, forecasts, tested)):
         found.append(result.status.value)
     return [each for each in dict.fromkeys(found) if each]
 
@@ -513,7 +511,7 @@ def _warnings_text(result: FitResult, forecasts: Sequence[Forecast], tested: Bac
     severity = {each.message: each.severity.value for each in result.findings}
     warnings = [*result.warnings, *_warnings(result, forecasts, tested)]
     lines = [
-        wrapped(f"status: {_status(result, forecasts, tested).value}"),
+        wrapped(f"status: {status_of(result, forecasts, tested).value}"),
         *(wrapped(f"{severity.get(each, 'warning')}: {each}", "  ") for each in warnings),
     ]
     if forecasts:

@@ -475,3 +475,30 @@ def _centred(columns: Array, cells: NDArray[np.int64]) -> Array:
     sizes = np.maximum(np.bincount(cells), 1)
     means = [np.bincount(cells, column) / sizes for column in columns.T]
     return columns - np.stack(means, axis=1)[cells] if means else columns
+
+
+LARGEST_SCATTER = 0.03
+"""Largest relative difference of losses between repeats of a run: twice the largest of Delphi's and 15 other public ladders."""
+
+
+def audit_repeats(frame: pd.DataFrame) -> list[Finding]:
+    """Return a finding for runs of one size, length and cost whose losses differ by more than repeats do.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"run": ["a", "b"], "params": 1e8, "tokens": 2e9, "loss": [3.0, 3.2]})
+    >>> [each.code for each in audit_repeats(frame)], audit_repeats(frame.assign(loss=[3.0, 3.01]))
+    (['repeats'], [])
+    """
+    loss = frame["loss"].groupby(cells_of(frame))
+    apart = (loss.max() / loss.min() - 1).sort_values(ascending=False)
+    odd = [cell for cell, each in apart.items() if each > LARGEST_SCATTER]
+    if not odd:
+        return []
+    rows = frame.iloc[loss.indices[odd[0]]].sort_values("loss")
+    low, high = (f"{rows['run'].iloc[end]} ({rows['loss'].iloc[end]:.5g})" for end in (0, -1))
+    others = f"; so do those of {len(odd) - 1} more sizes" if len(odd) > 1 else ""
+    message = (
+        f"losses of runs of one size and length differ by {apart.iloc[0]:.1%}: {low} and {high}{others}. Repeats of a run "
+        f"differ by less than {LARGEST_SCATTER:.0%}: a failed run (--drop RUN), or another recipe?"
+    )
+    return [warning("repeats", "loss", message)]

@@ -30,7 +30,7 @@ from marin_scaling.errors import (
 from marin_scaling.laws import SurfaceLaw, optimal_params, surface_loss
 from marin_scaling.printable import TEXT_CHARACTERS, joined, printable, quoted
 from marin_scaling.run.audit import Exclusion, audit_runs, audit_words
-from marin_scaling.run.cells import ONE_EPOCH, Sweep, find_checkpoints, find_sweep
+from marin_scaling.run.cells import ONE_EPOCH, Sweep, audit_repeats, find_checkpoints, find_sweep
 from marin_scaling.run.column_units import audit_loss_unit, convert_units, loss_in_nats, mend_overflow, stated_factors
 from marin_scaling.run.columns import COLUMNS, Cells, Column, map_columns, unit_of_name, with_formulas
 from marin_scaling.run.groups import audit_kinds
@@ -236,6 +236,8 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     kinds = audit_kinds(frame, others, sweep=sweep)
     if any(each.code == "flop-count" for each in computed):  # the formula is the cause of a step
         kinds = [each for each in kinds if each.code != "flop-count"]
+    if not (kinds or sweep.is_in(frame)):
+        kinds = audit_repeats(frame)
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [
         warning(each.code, each.where, each.message) if each.code in allow else each

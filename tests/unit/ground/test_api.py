@@ -132,6 +132,7 @@ def test_the_notebook_shows_the_report_and_the_chart_has_the_forecast(fitted):
     assert fitted._repr_html_().startswith("<pre>")
     assert "81 runs used" in str(fitted)
     assert len(repr(fitted).splitlines()) == 1
+    assert "2.3568" in fitted.report(fitted.forecast(1e23))
     assert len(fitted.plot(fitted.forecast(1e23)).hconcat) == 2
 
 
@@ -150,6 +151,13 @@ def test_without_arviz_its_extra_is_named(fitted, monkeypatch):
     assert "[arviz]" in missing.value.fix
     with pytest.raises(FitRefused):
         ms.fit(DELPHI, law="best-runs-frontier").to_arviz()
+
+
+def test_the_status_of_a_forecast_is_the_worst_of_fit_and_forecast(fitted):
+    """Two forecasts; the one 10 million times beyond the runs is not usable."""
+    near, far = fitted.forecast(1e21), fitted.forecast(3e27)
+    assert fitted.status_of(near) is fitted.status
+    assert fitted.status_of(fitted.forecast([1e21, 3e27])) is fitted.status_of(far) is FitStatus.IMPLAUSIBLE
 
 
 def test_a_backtest_is_a_table():

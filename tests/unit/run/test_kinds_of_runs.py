@@ -189,3 +189,14 @@ def test_a_stated_unit_of_loss_is_applied_where_two_units_are_allowed():
     found = table.frame.set_index("run")["loss"]
     np.testing.assert_allclose(found, frame.set_index("run")["loss"].loc[found.index] * np.log(2))
     assert (Severity.WARNING, "loss-unit") in codes(table)
+
+
+def test_repeats_of_a_run_that_contradict_each_other_are_named():
+    """A copy of one run with 6 % more loss; with 1 % more it is the noise of a seed."""
+    runs = grid()
+    again = runs.iloc[[7]].assign(run="again")
+    off, near = (table_of_frame(pd.concat([runs, again.assign(loss=again["loss"] * each)])) for each in (1.06, 1.01))
+    assert [each.code for each in off.findings] == ["repeats"]
+    assert "run-7" in off.findings[0].message
+    assert near.findings == ()
+    assert fit(off).status is not FitStatus.USABLE
