@@ -75,7 +75,7 @@ class FitStatus(Enum):
         "losses."
     )
     CUSTOM_LAW = "Use with care: a law of your own and its bootstrap; marin-scale backtest shows how often such intervals hold."
-    ONE_RATIO = "Use with care: all runs follow one rule of tokens per parameter; how the loss changes off it was not seen."
+    ONE_RATIO = "Use with care: sizes and tokens of all runs lie on one curve; how the loss changes off it was not seen."
     FEW_BUDGETS = "Use with care: one budget more than unknowns tests the law barely; read the interval, not the median."
     USABLE = "Usable within its interval: the law passes through the runs as their noise allows."
 

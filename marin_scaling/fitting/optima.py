@@ -3,8 +3,8 @@
 A bowl is a parabola of the loss in the logarithm of the tokens, at one budget.
 
 N* = params (C / C0)^params_exponent goes through the minima of bowls if at least three budgets have closed ones ("approach 2"
-of Hoffmann et al. 2022), otherwise it comes from the coupled law. Runs that all follow one rule of tokens per parameter do not
-identify N*: N is then that of the same rule. D* is C / (k N*). The FLOPs per parameter and token, k, are
+of Hoffmann et al. 2022), otherwise it comes from the coupled law. Runs whose sizes and tokens lie on one curve do not
+identify N*: N then follows that curve. D* is C / (k N*). The FLOPs per parameter and token, k, are
 read off the runs: near 6, but different for small models (share of the output head) and long sequences (attention).
 """
 
@@ -419,7 +419,7 @@ def allocation_through(drawn: DrawnPoints, posterior: SurfacePosterior | None = 
     cost = _cost(*(frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens")))
     if not drawn.bowls and follows_one_ratio(frame):
         runs = [frame[name].to_numpy(dtype=np.float64) for name in ("flops", "params", "tokens")]
-        along = _by_points(runs, cost, "the tokens per parameter of the runs")
+        along = _by_points(runs, cost, "the runs")
         return replace(along, freedom=0.0, identified=False)
     closed = [point for point in drawn.points if not point.note]
     budgets = len({point.flops for point in closed}) if drawn.bowls else 0

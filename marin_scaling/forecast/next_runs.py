@@ -301,7 +301,7 @@ def size_for_inference(
         )
     if not result.allocation.identified:
         raise FitRefused(
-            f"{result.source}: all runs follow one rule of tokens per parameter, which shows no loss of other sizes.",
+            f"{result.source}: sizes and tokens of all runs lie on one curve, which shows no loss of other sizes.",
             fix="Add runs of half and twice the size at the largest budgets, or leave --inference-tokens out.",
         )
     optimum = optimal_target(result, flops, unique_tokens=unique_tokens)

@@ -242,7 +242,7 @@ def _law_text(result: FitResult) -> str:
             wrapped(
                 f"N* grows as {grows} (read off {sizes.origin})"
                 if sizes.identified
-                else f"N grows as {grows}, with {sizes.origin}; the optimum N* is not identified",
+                else f"N grows as {grows}, as in {sizes.origin}; sizes and tokens lie on one curve, so N* is not identified",
                 "  ",
             ),
         ]
@@ -351,7 +351,7 @@ def _price_text(forecast: Forecast, result: FitResult) -> str:
     other = f"in the runs {of_runs / each:.3g} N D, by which this run costs {format_flops(of_runs)}"
     said = f"FLOPs are {counted / each:.3g} N D, {'as in the runs' if same else other}"
     if not result.allocation.identified:
-        return f"{said}; all runs follow one rule of size, so the optimum N* is not identified"
+        return f"{said}; the runs do not show the optimum N*"
     above = above_optimum(result, forecast)
     side = "" if above is None else f"{abs(above):.2%} {'above' if above > 0 else 'below'}"
     compared = side and f". By the law, this size's loss is {side} N*'s"

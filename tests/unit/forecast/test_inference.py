@@ -99,7 +99,7 @@ def test_runs_at_one_ratio_show_no_other_size():
     tokens = 20 * params
     loss = SURFACE.E + SURFACE.A * params**-SURFACE.alpha + SURFACE.B * tokens**-SURFACE.beta
     found = ms.fit(pd.DataFrame({"flops": frame["flops"], "params": params, "tokens": tokens, "loss": loss}))
-    with pytest.raises(FitRefused, match="one rule of tokens per parameter"):
+    with pytest.raises(FitRefused, match="one curve"):
         found.size_for_inference(FLOPS, inference_tokens=1e12)
     assert found.forecast(FLOPS, unique_tokens=1e9).params == pytest.approx(found.forecast(FLOPS).params)
 
