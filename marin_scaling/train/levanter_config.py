@@ -59,13 +59,12 @@ def model_config(spec: RunSpec) -> LlamaConfig:
 def mixture_config(model: MoeModelSpec, **settings: Any) -> GrugMoeConfig:
     """Return the configuration of a mixture with the `settings` of a run, by default those for a forward pass."""
     forward = {"gradient_checkpointing": False, "scan_layers": False, "attn_backend": _attention_backend(Compute())}
-    return GrugMoeConfig(
-        num_experts=model.num_experts,
-        experts_per_token=model.experts_per_token,
-        shared_intermediate_dim=model.shared_intermediate_dim,
-        norm_gate_rank=model.norm_gate_rank,
-        **{**_sizes(model), **forward, **settings},
-    )
+    own = {name: getattr(model, name) for name in MIXTURE_SIZES}
+    return GrugMoeConfig(**{**own, **_sizes(model), **forward, **settings})
+
+
+MIXTURE_SIZES = ("num_experts", "experts_per_token", "shared_intermediate_dim", "norm_gate_rank")
+"""Sizes of a mixture of experts that a dense model lacks; Levanter's configuration has the same names."""
 
 
 def model_settings(spec: RunSpec) -> dict[str, Any]:

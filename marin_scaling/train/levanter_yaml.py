@@ -21,18 +21,26 @@ from marin_scaling.errors import StorageError
 from marin_scaling.files import new_folder, read_own_bytes, replace_file
 from marin_scaling.ladder.config import ONE_AXIS, Mesh
 from marin_scaling.run.spec import RunSpec
-from marin_scaling.train.levanter_config import mesh_config, model_settings, precision_policy, sequences_at_once
-from marin_scaling.train.optimizer import schedule_settings
+from marin_scaling.train.levanter_config import MIXTURE_SIZES, mesh_config, model_settings, precision_policy, sequences_at_once
+from marin_scaling.train.optimizer import is_sparse, schedule_settings
 from marin_scaling.train.train import evaluation_windows
+from marin_scaling.train.train_lm import MODEL, OPTIMIZERS
 from marin_scaling.units import format_count, format_flops
 
-COMMAND = "python -P -m levanter.main.train_lm --config_path"
-"""Command that trains a file, to run in its folder."""
 TOKENIZER_FOLDER = "no-tokenizer"
 """Unused tokenizer: without one on disk, Levanter fetches one from the Hugging Face hub for any Qwen3."""
 TRAIN = "train"
 """Name of the training tokens; no held-out set may have it."""
 _COMMENT_WIDTH = 126
+
+
+def command(spec: RunSpec) -> str:
+    """Return the command that trains a run, in the folder of its file.
+
+    That for a mixture of experts is Levanter's, with the model and its optimizer registered.
+    """
+    module = "marin_scaling.train.train_lm" if is_sparse(spec) else "levanter.main.train_lm"
+    return f"python -P -m {module} --config_path {file_name(spec)}"
 
 
 def file_name(spec: RunSpec) -> str:
@@ -55,12 +63,27 @@ def train_lm_yaml(spec: RunSpec, *, bits_per_byte_of_nat: Mapping[str, float], m
     """Return the file; `bits_per_byte_of_nat` converts a nat per token to bits per byte, for each held-out set."""
     document = {
         "data": _data(spec, list(bits_per_byte_of_nat)),
-        "model": {"type": spec.recipe_model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)},
-        "optimizer": {"type": spec.optimizer.name, **schedule_settings(spec.recipe_optimizer)},
+        "model": _model(spec),
+        "optimizer": _optimizer(spec),
         "z_loss_weight": spec.optimizer.z_loss_weight,
         "trainer": {**_trainer(spec), **_mesh(mesh)},
     }
     return (_comments(spec, bits_per_byte_of_nat) + yaml.safe_dump(document, sort_keys=False)).encode()
+
+
+def _model(spec: RunSpec) -> dict[str, Any]:
+    if not is_sparse(spec):
+        return {"type": spec.recipe_model.family, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **_layers(spec)}
+    mixture = {name: getattr(spec.model, name) for name in MIXTURE_SIZES}
+    mixture["router_z_loss_weight"] = spec.recipe_optimizer.router_z_loss_weight
+    return {"type": MODEL, "tokenizer": TOKENIZER_FOLDER, **model_settings(spec), **mixture}
+
+
+def _optimizer(spec: RunSpec) -> dict[str, Any]:
+    settings = schedule_settings(spec.recipe_optimizer)
+    if not is_sparse(spec):
+        return {"type": spec.optimizer.name, **settings}
+    return {"type": OPTIMIZERS[spec.optimizer.name], **settings, "constant_norm": spec.recipe_optimizer.constant_norm}
 
 
 def _layers(spec: RunSpec) -> dict[str, bool]:
@@ -114,13 +137,12 @@ def _mesh(mesh: Mesh) -> dict[str, Any]:
 
 
 def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
-    name = file_name(spec)
     paragraphs = [
         f"Ladder {spec.ladder}, recipe {spec.recipe}: the {spec.role} of {format_flops(spec.budget_flops)} FLOPs at width "
         f"{spec.model.hidden_dim}, seed {spec.seed}; {format_count(spec.trained_tokens)} tokens.",
         f"SHA-256 of its spec: {spec.digest}",
         f"For marin-levanter {version('marin-levanter')}. In the folder of this file:",
-        f"  {COMMAND} {name}",
+        f"  {command(spec)}",
         "With tokens and checkpoints in a bucket, and the rest of the folder here, add:",
         f"  --data.cache_dir gs://BUCKET/{tokens_folder(spec)} --trainer.checkpointer.base_path gs://BUCKET/checkpoints",
         "Same as in `marin-scale ladder`: the model, every batch, the learning rates, the loss, the held-out windows.",
@@ -135,6 +157,8 @@ def _comments(spec: RunSpec, bits_per_byte_of_nat: Mapping[str, float]) -> str:
 
 def _freedom(spec: RunSpec) -> str:
     """Describe which settings may be changed."""
+    if is_sparse(spec):
+        return "attn_backend, scan_layers and gradient_checkpointing may be changed; they affect time or memory, not the loss."
     if spec.recipe_optimizer.constant_norm == "matrix":
         return (
             "attn_backend and gradient_checkpointing may be changed; they affect time or memory, not the loss. scan_layers may "
@@ -172,7 +196,7 @@ _NO_TOKENIZER = {
 
 
 def emit_levanter(specs: Sequence[RunSpec], *, corpus: TokenCorpus, folder: Path, mesh: Mesh = ONE_AXIS) -> bool:
-    """Write a folder with a YAML file for each of these dense runs and their tokens, in one atomic step.
+    """Write a folder with a YAML file for each of these runs and their tokens, in one atomic step.
 
     Return False if it exists with the same files; `StorageError` if it exists with others.
     """

@@ -25,6 +25,7 @@ from jax.sharding import PartitionSpec
 from levanter.layers.attention import Attention, AttentionConfig, AttentionMask
 from levanter.models.llama import LlamaConfig, LlamaEmbedding, LlamaLMHeadModel, LlamaMlp, LlamaTransformer
 from levanter.utils.activation import ActivationFunctionEnum
+from levanter.utils.flop_utils import lm_flops_per_token
 
 ROUTED_WEIGHT_SUM = 2.5
 """Sum of the weights of a token's experts (Marin, experiments/grug/moe/model.py)."""
@@ -196,6 +197,24 @@ class GrugMoeConfig(LlamaConfig):  # type: ignore[misc]  # Levanter is untyped h
     def model_type(self) -> type[GrugMoeModel]:
         """Class that `build` creates."""
         return GrugMoeModel
+
+    def flops_per_token(self, vocab_size: int, context_length: int) -> float:
+        """Return FLOPs of a token's forward pass by Levanter's count, for the throughput that its `train_lm` logs."""
+        flops: float = lm_flops_per_token(
+            hidden_dim=self.hidden_dim,
+            intermediate_dim=self.intermediate_dim,
+            num_layers=self.num_layers,
+            num_kv_heads=self.num_kv_heads,
+            num_heads=self.num_heads,
+            seq_len=context_length,
+            vocab_size=vocab_size,
+            glu=True,
+            num_experts=self.num_experts,
+            num_shared_experts=1,
+            num_experts_per_tok=self.experts_per_token,
+            shared_intermediate_dim=self.shared_intermediate_dim,
+        )
+        return flops
 
     def attention_config(self) -> AttentionConfig:
         """Return Levanter's attention with queries and keys normalized without weights, and queries scaled."""

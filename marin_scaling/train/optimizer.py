@@ -47,7 +47,7 @@ class _GivenRates:
         return lambda _step: rate
 
 
-class _SparseLabels:
+class SparseLabels:
     """Adam for routers and for the gates of heads."""
 
     def create_mask(self, params: Any) -> Any:
@@ -127,13 +127,17 @@ def _at_rates_of_1(constants: OptimizerSpec, *, is_sparse: bool) -> Any:
 
 def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_sparse: bool) -> Any:
     learning_rate, adam_learning_rate, epsilon = rates
-    bases = (_GivenRates, *((_SparseLabels,) if is_sparse else ()), _LEVANTERS[constants.name])
+    bases = (_GivenRates, *((SparseLabels,) if is_sparse else ()), _LEVANTERS[constants.name])
     config = type("OneStep", bases, {})(
         **_constants(constants), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
     )
-    optimizer = config.build(1)
-    if constants.constant_norm == "matrix":
-        optimizer = _shown_matrices(optimizer, joins_stacks=constants.name == "adamH")
+    return for_layers(config.build(1), constants.name, constant_norm=constants.constant_norm, is_sparse=is_sparse)
+
+
+def for_layers(optimizer: Any, name: str, *, constant_norm: str, is_sparse: bool) -> Any:
+    """Return Levanter's `optimizer` of this name, which sees matrices; routers' biases are set instead of optimized."""
+    if constant_norm == "matrix":
+        optimizer = _shown_matrices(optimizer, joins_stacks=name == "adamH")
     return _setting_router_biases(optimizer) if is_sparse else optimizer
 
 

@@ -23,7 +23,6 @@ from marin_scaling.errors import ClusterError, DataError, UsageError, missing_ex
 from marin_scaling.files import hide_from_git
 from marin_scaling.ladder.plan import TARGET, expected_target, time_left
 from marin_scaling.printable import terminal_below
-from marin_scaling.recipe.model_shape import MoeShape
 from marin_scaling.run import plan as plans
 from marin_scaling.run.curves import losses_so_far
 from marin_scaling.run.plan import LoadedLadder
@@ -144,16 +143,11 @@ class TrainableLadder(LoadedLadder):
         """Write a configuration of each rung and its tokens for Levanter's `train_lm` into `emitted/NAME/`.
 
         `only=["target"]` writes the target, at the size that `recipe show` takes for its budget, into `emitted/NAME-target/`.
-        `UsageError` for a mixture of experts, which `train_lm` does not support; `StorageError` if other files exist.
+        Mixtures of experts are trained by `marin_scaling.train.train_lm`, which registers their model. `StorageError` if other
+        files exist.
         """
-        if any(isinstance(rung.plan.shape, MoeShape) for rung in self.ladder.rungs):
-            raise UsageError(
-                f"{self.path}: its recipe {self.ladder.file.recipe!r} makes mixtures of experts.",
-                why="Levanter's own command supports neither this model nor the training of its routers.",
-                fix=f"Train it here: marin-scale ladder {self.path}, or with --on ray; or emit a ladder of dense models.",
-            )
         require_training(for_what="writing files for Levanter")
-        from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
+        from marin_scaling.train.levanter_yaml import command, emit_levanter
 
         planned, folder = self.bind(), _EMITTED / self.ladder.file.name
         if list(plans.as_list(only)) == [TARGET]:
@@ -165,7 +159,7 @@ class TrainableLadder(LoadedLadder):
         mesh = self.ladder.file.hardware.per_run.mesh
         hide_from_git(_EMITTED)
         is_new = emit_levanter(specs, corpus=planned.corpus, folder=folder, mesh=mesh)
-        return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=f"{COMMAND} {file_name(specs[0])}")
+        return Emitted(folder=folder, runs=len(specs), is_new=is_new, command=command(specs[0]))
 
 
 _EMITTED = Path("emitted")  # Python would import a folder `levanter` in the current folder as the package

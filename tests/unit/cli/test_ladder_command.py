@@ -36,15 +36,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_done(
     assert listing(folder) == before
 
 
-def test_a_ladder_of_mixtures_is_not_emitted(folder: Path) -> None:
-    """Because Levanter's command would train another model, or none."""
-    (folder / "tiny.yaml").write_text(LADDER.replace("quickstart", "quickstart-moe"))
-    before = listing(folder)
-    refused = marin_scale("emit", "tiny.yaml", cwd=folder)
-    assert_refused(refused, "tiny.yaml: its recipe 'quickstart-moe' makes mixtures of experts")
-    assert listing(folder) == before
-
-
 def test_status_shows_every_run_and_leaves_no_trace(folder: Path) -> None:
     """From another terminal, at any time, also before anything was trained."""
     before = listing(folder)

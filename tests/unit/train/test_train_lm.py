@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("levanter", reason="the train extra is not installed")
 pytestmark = [pytest.mark.train, pytest.mark.filterwarnings("ignore")]
 
-from run_factory import corpus, rung_spec  # noqa: E402
+from run_factory import corpus, mixture_spec, rung_spec  # noqa: E402
 
 from marin_scaling.errors import DocumentError, Severity  # noqa: E402
 from marin_scaling.ladder.config import Compute  # noqa: E402
@@ -47,24 +47,19 @@ def logged_losses(log: Path) -> dict[int, float]:
     return {each["step"]: each["metrics"]["train/loss"] for each in events if "train/loss" in each.get("metrics", {})}
 
 
-@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
-def test_levanters_command_trains_an_emitted_rung_as_we_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: str
-) -> None:
-    """Every loss that it logs, and the last evaluation, to what float32 and the order of sums leave (rel 1e-5).
+def trained_by_both(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Any, Any]:
+    """Train an emitted rung by the emitted command and by us, and compare what both log; return its log, its run, and ours.
 
-    Where the norm of matrices is kept, its layers are scanned and, as asked, recomputed.
+    Every loss that it logs, and the last evaluation, agree to what float32 and the order of sums leave (rel 1e-5).
     """
     import marin_scaling.train.train as module
-    from marin_scaling.train.levanter_yaml import COMMAND, emit_levanter, file_name
+    from marin_scaling.train.levanter_yaml import command, emit_levanter
 
-    optimizer = rung_spec().optimizer.model_copy(update={"constant_norm": constant_norm})
-    spec = rung_spec(train_steps=40, seed=5, optimizer=optimizer, compute=Compute(recompute=constant_norm == "matrix"))
     folder = tmp_path / "tiny"
     emit_levanter([spec], corpus=corpus(), folder=folder)
-    command = [sys.executable, *COMMAND.split()[1:], file_name(spec)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    started = [sys.executable, *command(spec).split()[1:]]
+    done = subprocess.run(started, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     (log,) = (folder / "logs").glob("*.log")
     (run,) = read_tracked_runs(str(log))
@@ -79,6 +74,22 @@ def test_levanters_command_trains_an_emitted_rung_as_we_do(
         assert loss == pytest.approx(rows[step].train_loss_nats_per_token, rel=1e-5)
     assert run.metrics["eval/loss"] * 1.4426950408889634 == pytest.approx(ours.bits_per_byte, rel=1e-5)
     assert run.config["trainer/id"] == spec.directory_name
+    return log, run, ours
+
+
+def test_the_emitted_command_trains_a_mixture_of_experts_as_we_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its routers' biases are set in each step, and its layers are unrolled or scanned."""
+    trained_by_both(mixture_spec(train_steps=40, seed=5), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
+def test_levanters_command_trains_an_emitted_rung_as_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: str
+) -> None:
+    """Where the norm of matrices is kept, its layers are scanned and, as asked, recomputed; its log becomes a submission."""
+    optimizer = rung_spec().optimizer.model_copy(update={"constant_norm": constant_norm})
+    spec = rung_spec(train_steps=40, seed=5, optimizer=optimizer, compute=Compute(recompute=constant_norm == "matrix"))
+    log, run, ours = trained_by_both(spec, tmp_path, monkeypatch)
 
     about: dict[str, Any] = {"name": "ada/logged", "track": "free", "rules": None, "author": Author(name="Ada")}
     about |= {"description": "", "trials": 1}
