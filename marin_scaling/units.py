@@ -27,7 +27,7 @@ class Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric(name="bits_per_byte", unit="bits/byte", support=(0.0, 8.0), aliases=("bpb", "eval/bpb")),
+        Metric(name="bits_per_byte", unit="bits/byte", support=(0.0, 8.0)),
         Metric(
             name="paloma_macro_loss_nats",
             unit="nats/token",
@@ -41,13 +41,18 @@ TrainedMetric = Literal["bits_per_byte"]
 """Metrics that training with this tool measures."""
 
 
+_BITS_PER_BYTE = re.compile(r"(?<![a-z])(bpb|bits[-_ ]?per[-_ ]?byte)(?![a-z])")
+
+
 def metric_of_column(column: str) -> str | None:
     """Return the metric that the name of a loss column implies, None for a name such as `loss`.
 
-    >>> metric_of_column("eval/bpb"), metric_of_column("loss")
-    ('bits_per_byte', None)
+    >>> metric_of_column("eval/bpb"), metric_of_column("Val BPB"), metric_of_column("loss")
+    ('bits_per_byte', 'bits_per_byte', None)
     """
     name = column.lower()
+    if _BITS_PER_BYTE.search(name):
+        return "bits_per_byte"
     return next((metric.name for metric in METRICS.values() if name in (metric.name, *metric.aliases)), None)
 
 

@@ -56,6 +56,7 @@ class Bowl:
     optimal_tokens: float
     optimal_params: float
     optimal_loss: float
+    lowest_loss: float
     leverage: float
     run_count: int
     residual_sum_of_squares: float
@@ -99,6 +100,7 @@ def fit_bowl(flops: Array, *, params: Array, tokens: Array, loss: Array) -> Bowl
         optimal_tokens=float(10 ** (vertex + centre)),
         optimal_params=float(10 ** _line_through(x, np.log10(params), at=vertex)) if closed else float(params[np.argmin(loss)]),
         optimal_loss=float(at_vertex @ np.array([a, slope, level])) if closed else float(loss.min()),
+        lowest_loss=float(loss.min()),
         leverage=float(np.sum(np.linalg.solve(triangle.T, at_vertex) ** 2)) if closed else 1.0,
         run_count=len(loss),
         residual_sum_of_squares=float(residuals @ residuals),
@@ -198,10 +200,18 @@ def _point_of(bowl: Bowl) -> FrontierPoint:
     )
 
 
+_DEEPEST = 0.01
+"""Share of the loss by which a bottom may lie below its runs: at most 0.6 % in 56 of 57 public bowls, and 4.2 % in one with
+runs far up its walls."""
+
+
 def _bowl_warnings(bowls: list[Bowl]) -> tuple[str, ...]:
-    return tuple(
-        f"at {format_flops(bowl.flops)} FLOPs {bowl.shape.value}" for bowl in bowls if bowl.shape is not BowlShape.CLOSED
-    )
+    found = [(bowl, bowl.shape.value) for bowl in bowls if bowl.shape is not BowlShape.CLOSED]
+    for bowl in bowls:
+        if (depth := bowl.lowest_loss / bowl.optimal_loss - 1) > _DEEPEST:
+            told = f"the bowl's bottom, {bowl.optimal_loss:.5g}, is {depth:.1%} below its lowest run, {bowl.lowest_loss:.5g}"
+            found.append((bowl, f"{told}: a parabola does not follow these runs (--drop those far up its walls)"))
+    return tuple(f"at {format_flops(bowl.flops)} FLOPs {said}" for bowl, said in found)
 
 
 def through_best_runs(frame: pd.DataFrame) -> DrawnPoints:
@@ -436,9 +446,15 @@ _ONE_RATIO = 0.05  # scatter about the trend of tokens per parameter, in decades
 
 
 def follows_one_ratio(frame: pd.DataFrame) -> bool:
-    """Return True if tokens per parameter follow one trend with compute, so that no run shows the loss off it."""
+    """Return True if tokens per parameter follow one trend with compute, so that no run shows the loss off it.
+
+    A tenth of the runs may lie off it: so few, such as one that ended early, do not show where the optimum is.
+    """
     x, y = np.log10(frame["flops"].to_numpy()), np.log10(frame["tokens"].to_numpy() / frame["params"].to_numpy())
-    return bool(np.std(y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean())) < _ONE_RATIO)
+    off = np.abs(y - np.polyval(np.polyfit(x - x.mean(), y, 1), x - x.mean()))
+    near = np.argsort(off, kind="stable")[: len(off) - len(off) // 10]
+    x, y = x[near] - x[near].mean(), y[near]
+    return bool(np.std(y - np.polyval(np.polyfit(x, y, 1), x)) < _ONE_RATIO)
 
 
 def allocation_of_best_runs(drawn: DrawnPoints, *, source: str) -> Allocation:

@@ -171,9 +171,9 @@ def _rolled(table: RunTable, predict: Forecaster, *, best_only: bool, most: int)
 
 
 def backtest_of_fit(result: FitResult) -> Backtest:
-    """Back-test exactly the runs of a fit, with the same law, prior and seed.
+    """Back-test the runs of a fit, with the same law, prior and seed; of each cut at most 60 runs, evenly spread, are forecast.
 
-    The result depends only on these rows, so that whoever has them can reproduce it.
+    The result depends only on these rows, so that whoever has them can reproduce it. `backtest` forecasts up to 240.
     """
     table = RunTable(frame=result.frame, source=result.source, metric=result.metric)
     return _rolled(table, _with(result.refit), best_only=not result.law.knows_any_size, most=MOST_HELD_OUT_OF_FIT)
@@ -201,12 +201,28 @@ def backtest_doubts(result: Backtest) -> list[str]:
         return found
     row = summarise(result.points, nearest=LEAST_FACTOR, farthest=np.inf)
     if row.inside_90 < _LEAST_INSIDE_90:
-        inside, direction = round(row.inside_90 * row.count), "high" if row.bias > 0 else "low"
+        inside, direction = round(row.inside_90 * row.count), _side(row)
         found.append(
             f"The ladder's own back-test missed: of {row.count} runs forecast from smaller budgets {inside} lay in their 90 % "
             f"intervals; the forecasts were {abs(row.bias):.1%} too {direction}, and this one may be."
         )
     return found
+
+
+def tested_text(tested: Backtest | None) -> str:
+    """Return the back-test in a sentence, with the largest distance at which half of the forecasts or more missed."""
+    if tested is None or not tested.points:
+        return ""
+    rows = [summarise(tested.points, nearest=LEAST_FACTOR, farthest=np.inf)]
+    rows += [row for row in tested.by_distance() if row.inside_90 <= _LEAST_INSIDE_90][-1:]
+    counts = [f"{round(row.inside_90 * row.count)} of {row.count}" for row in rows]
+    held = f"{counts[0]} forecasts held the loss in their 90 % intervals, median error {rows[0].median_absolute_error:.2%}"
+    missed = "".join(f"; from {row.nearest:g}x on {counts[-1]}, {abs(row.bias):.1%} too {_side(row)}" for row in rows[1:])
+    return wrapped(f"back-test: each budget forecast from the smaller ones, {held}{missed}")
+
+
+def _side(row: BacktestRow) -> str:
+    return "high" if row.bias > 0 else "low"
 
 
 def _far_budgets(points: Sequence[BacktestPoint]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from marin_scaling.errors import FitRefused, Severity, UsageError
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.frontier import fit_frontier, fit_pinned_frontier
-from marin_scaling.fitting.law import DEFAULT_LAW, Law, LossDraws, Targets
+from marin_scaling.fitting.law import DEFAULT_LAW, LossDraws, Targets
 from marin_scaling.fitting.optima import fit_asymmetric_bowl, has_bowl, size_column
 from marin_scaling.fitting.surface import fit_interaction_surface, fit_surface, fit_tied_surface
 from marin_scaling.laws import Array, effective_tokens, frontier_loss, surface_loss
@@ -117,8 +117,8 @@ class Forecast:
         return self.tokens / self.active_params
 
     @property
-    def params_by_law(self) -> float | None:
-        """Active parameters of the law's least loss, from a parabola through half, once and twice N*; None beyond these."""
+    def lowest_params(self) -> float | None:
+        """Active parameters of the lowest forecast, from a parabola through half, once and twice N*; None beyond these."""
         half, double = self.mis_sizing or (0.0, 0.0)
         return self.active_params * 2 ** ((half - double) / (half + double) / 2) if min(half, double) > 0 else None
 
@@ -325,7 +325,7 @@ def _summary(
         extrapolation=target.flops / result.largest_flops,
         optimal=optimal,
         params_interval=result.allocation.params_interval(target.flops) if unlimited else None,
-        mis_sizing=_mis_sizing(result.law, target) if optimal else None,
+        mis_sizing=_mis_sizing(result, target) if optimal else None,
         unit=unit_of(result.metric),
         by_law=by_law,
         by_formula=by_formula,
@@ -335,18 +335,19 @@ def _summary(
     )
 
 
-def above_optimum(result: FitResult, forecast: Forecast) -> float | None:
-    """Return the relative increase of a forecast's loss over that of N* for the same FLOPs, as the runs count them.
+def above_optimum(result: FitResult, forecasts: Sequence[Forecast]) -> list[float | None]:
+    """Return the relative increase of each forecast over that of N* for the same FLOPs, as the runs count them.
 
     None for N* itself, for runs that identify no N*, and for a law that knows no sizes.
     """
-    if forecast.optimal or not result.allocation.identified:
-        return None
-    flops = flops_as_in_runs(result, forecast)
-    params = np.array([forecast.active_params, result.allocation.params_at(flops)])
-    tokens = np.array([forecast.effective_tokens, result.allocation.tokens_at(flops)])
-    log_losses = result.law.log_losses(params=params, tokens=tokens)
-    return None if log_losses is None else float(np.median(np.expm1(log_losses[:, 0] - log_losses[:, 1])))
+    known = result.allocation.identified and result.law.knows_any_size
+    given = [each for each in forecasts if known and not each.optimal]
+    if not given:
+        return [None] * len(forecasts)
+    optima = [optimal_target(result, flops_as_in_runs(result, each)) for each in given]
+    medians = _medians(result, [*optima, *map(_target_of, given)]).reshape(2, -1)
+    rise = iter((medians[1] / medians[0] - 1).tolist())
+    return [next(rise) if known and not each.optimal else None for each in forecasts]
 
 
 def flops_as_in_runs(result: FitResult, forecast: Forecast) -> float:
@@ -355,17 +356,22 @@ def flops_as_in_runs(result: FitResult, forecast: Forecast) -> float:
     return per_param_and_token * forecast.active_params * forecast.tokens
 
 
-def _mis_sizing(law: Law, target: Target) -> tuple[float, float] | None:
-    """Return the relative increase of the loss for half, and for double, the parameters at the same compute."""
-    factors = np.array([1.0, 0.5, 2.0])
-    tokens = target.tokens / factors
-    if target.unique_tokens is not None:
-        tokens = effective_tokens(tokens, unique_tokens=target.unique_tokens)
-    log_losses = law.log_losses(params=target.active_params * factors, tokens=tokens)
-    if log_losses is None:
+def _mis_sizing(result: FitResult, target: Target) -> tuple[float, float] | None:
+    """Return the relative increase of the forecast for half, and for double, the parameters at the same compute."""
+    if not result.law.knows_any_size:
         return None
-    rise = np.median(np.expm1(log_losses[:, 1:] - log_losses[:, :1]), axis=0)
-    return float(rise[0]), float(rise[1])
+    own, half, double = _medians(result, [_resized(target, factor) for factor in (1.0, 0.5, 2.0)])
+    return float(half / own - 1), float(double / own - 1)
+
+
+def _resized(target: Target, factor: float) -> Target:
+    params, active = factor * target.params, factor * target.active_params
+    return replace(target, params=params, active_params=active, tokens=target.tokens / factor)
+
+
+def _medians(result: FitResult, targets: Sequence[Target]) -> Array:
+    with threadpool_limits(1, "blas"):
+        return np.asarray(np.median(_draws(result, targets, seed=result.seed).losses, axis=0))
 
 
 def _half_widths(values: Array) -> Array:
@@ -476,16 +482,15 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
     weight, repeated tokens as new ones, and (under the law of the fit) each budget left out, and the smallest ones. Frontier
     laws and pinned asymptotes are skipped for sizes that are not compute-optimal.
     """
-    target = Target(
-        flops=forecast.flops,
-        params=forecast.params,
-        tokens=forecast.tokens,
-        active_params=forecast.active_params,
-        unique_tokens=forecast.unique_tokens,
-    )
+    target = _target_of(forecast)
     of_rule = math.isclose(forecast.active_params, result.allocation.params_at(forecast.flops), rel_tol=1e-9)
     choices = list(_choices(result, target, of_rule=of_rule and target.worth == 1))
     return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
+
+
+def _target_of(forecast: Forecast) -> Target:
+    names = ("flops", "params", "tokens", "active_params", "unique_tokens")
+    return Target(**{name: getattr(forecast, name) for name in names})
 
 
 Choice = tuple[str, Callable[[], float]]

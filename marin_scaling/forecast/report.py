@@ -16,7 +16,7 @@ from marin_scaling.fitting.combined_law import WEIGHT_BY_LAW
 from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
-from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, summarise
+from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, tested_text
 from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum, flops_as_in_runs
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
@@ -66,7 +66,8 @@ def forecast_document(
     `sensitivities` are the rows of each forecast in order, or empty. `tested` is the table's back-test, whose scores and
     warnings are included.
     """
-    predictions = [_prediction(forecast, result) for forecast in forecasts]
+    above = above_optimum(result, forecasts)
+    predictions = [_prediction(*each, result) for each in zip(forecasts, above, strict=True)]
     for prediction, rows in zip(predictions, sensitivities, strict=False):
         prediction["sensitivity"] = [asdict(row) for row in rows]
     return {
@@ -106,7 +107,7 @@ def forecast_text(result: FitResult, forecasts: Sequence[Forecast], tested: Back
         _points_text(result),
         _law_text(result),
         *_forecasts_text(forecasts, result),
-        _tested_text(tested),
+        tested_text(tested),
         _warnings_text(result, forecasts, tested),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -122,8 +123,7 @@ def _optimum(flops: float, point: FrontierPoint) -> dict[str, Any]:
     return {"flops": flops, **numbers, "note": point.note or None}
 
 
-def _prediction(forecast: Forecast, result: FitResult) -> dict[str, Any]:
-    above = above_optimum(result, forecast)
+def _prediction(forecast: Forecast, above: float | None, result: FitResult) -> dict[str, Any]:
     return {
         **({"run": forecast.run} if forecast.run else {}),
         "flops": forecast.flops,
@@ -337,8 +337,8 @@ def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
     elif forecast.mis_sizing:
         half, double = forecast.mis_sizing
         low, high = forecast.params_interval or (0.0, math.inf)
-        by_law = forecast.params_by_law or forecast.active_params
-        other = "" if low <= by_law <= high else f"; the law alone has its least loss at {format_count(by_law)}"
+        lowest = forecast.lowest_params or forecast.active_params
+        other = "" if low <= lowest <= high else f"; forecasts are lowest at {format_count(lowest)}"
         sizes.append(f"at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}{other}")
     return [wrapped(each, "  ") for each in sizes]
 
@@ -352,10 +352,10 @@ def _price_text(forecast: Forecast, result: FitResult) -> str:
     said = f"FLOPs are {counted / each:.3g} N D, {'as in the runs' if same else other}"
     if not result.allocation.identified:
         return f"{said}; the runs do not show the optimum N*"
-    above = above_optimum(result, forecast)
+    [above] = above_optimum(result, [forecast])
     side = "" if above is None else f"{abs(above):.2%} {'above' if above > 0 else 'below'}"
-    compared = side and f". By the law, this size's loss is {side} N*'s"
-    return f"{said}; the optimum for them is N* {format_count(_optimal_params(result, forecast))}{compared}"
+    compared = side and f". This forecast is {side} that of N*"
+    return f"{said}; the optimum for these FLOPs is N* {format_count(_optimal_params(result, forecast))}{compared}"
 
 
 def _optimal_params(result: FitResult, forecast: Forecast) -> float:
@@ -375,16 +375,6 @@ def status_of(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest
     if tested is not None and backtest_doubts(tested):
         found.add(FitStatus.BACKTEST_MISSED)
     return next(each for each in FitStatus if each in found)
-
-
-def _tested_text(tested: Backtest | None) -> str:
-    if tested is None or not tested.points:
-        return ""
-    row = summarise(tested.points, nearest=LEAST_FACTOR, farthest=math.inf)
-    held = f"{round(row.inside_90 * row.count)} of {row.count} forecasts held the loss in their 90 % intervals"
-    return wrapped(
-        f"back-test: each budget forecast from the smaller ones, {held}, median error {row.median_absolute_error:.2%}"
-    )
 
 
 def _warnings(result: FitResult, forecasts: Sequence[Forecast], tested: Backtest | None) -> list[str]:

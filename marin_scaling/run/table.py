@@ -272,9 +272,19 @@ def _in_our_units(
     findings = [*findings, *audit_loss_unit(judged, column=mapping["loss"], stated=stated)]
     _refuse_errors(raw.name, [each for each in findings if each.code not in choices.get("allow", ())])
     if stated:
+        _refuse_bits_per_byte(mapping["loss"], stated)
         frame, converted = loss_in_nats(frame, stated, column=mapping["loss"])
         findings = [*findings, *converted]
     return frame, findings
+
+
+def _refuse_bits_per_byte(column: str, unit: str) -> None:
+    if metric_of_column(column) == "bits_per_byte":
+        raise RunTableError(
+            f"column {quoted(column)!r} holds bits per byte, and --unit loss={unit} was given.",
+            why="They become nats per token only with the bytes of a token, which no column has.",
+            fix=f"Leave --unit loss={unit} out: bits per byte are fitted as they are.",
+        )
 
 
 def elsewhere(raw: RawTable, where: Mapping[str, str]) -> dict[int, str]:

@@ -383,7 +383,13 @@ def _verdicts(ordered: Sequence[Reviewed]) -> str:
 
 
 def _word(each: Reviewed) -> str:
-    return "**refused**" if each.refusal is not None else "sealed" if each.statement is None else "verified"
+    return "**refused**" if each.refusal is not None else "sealed" if each.statement is None else f"verified{_exception(each)}"
+
+
+def _exception(each: Reviewed) -> str:
+    """Return that the runs of the ladder, or their table, could not be compared, or ""."""
+    missing = any(step.what == "ladder" and not step.compared for step in each.steps)
+    return ", except the runs that it was fitted to, which are not here" if missing else ""
 
 
 def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
@@ -412,7 +418,9 @@ def _parts(each: Reviewed, *, known: KnownForecasts) -> Iterator[str]:
 
 
 def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecasts) -> Iterator[str]:
-    yield _verdict_line(statement, reviewers=list(countersigners(path.name for path in each.folder.iterdir())))
+    yield _verdict_line(
+        statement, exception=_exception(each), reviewers=list(countersigners(path.name for path in each.folder.iterdir()))
+    )
     yield "\n".join(f"- {remark}" for remark in remarks(each, statement, known=known))
     yield measured_table(statement)
     if statement.is_outside:
@@ -427,12 +435,12 @@ def _forecast_parts(each: Reviewed, statement: Statement, *, known: KnownForecas
     yield f"Digest of the statement{'' if statement.is_outside else ', for the run spec'}: `{statement.sha256}`"
 
 
-def _verdict_line(statement: Statement, *, reviewers: Sequence[str]) -> str:
+def _verdict_line(statement: Statement, *, exception: str, reviewers: Sequence[str]) -> str:
     quantiles, predicate = statement.quantiles, statement.predicate
     unit = escape(predicate["metric"]["unit"])
     signers = escape(predicate["registrant"] + "".join(f", reviewed by {each}" for each in reviewers))
     return (
-        f"**Verified**, signed by {signers}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
+        f"**Verified{exception}**, signed by {signers}: **{quantiles[0.5]:.4f} {unit}**, 90 % interval "
         f"{quantiles[0.05]:.4f} to {quantiles[0.95]:.4f}, at {format_flops(predicate['targetRun']['flops'])} FLOPs, "
         f"{predicate['forecast']['extrapolation']:.4g}x beyond the largest fitted run."
     )

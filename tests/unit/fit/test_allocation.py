@@ -145,4 +145,15 @@ def test_runs_of_one_ratio_identify_no_optimum():
         assert not allocation.identified
         assert allocation.tokens_at(1e23) / allocation.params_at(1e23) == pytest.approx(20)
         assert allocation.params_interval(1e23) is None
+    one_ended_early = frame.assign(tokens=frame["tokens"].where(frame.index != 8, 0.6 * frame["tokens"]))
+    assert not allocation_through(through_best_runs(one_ended_early)).identified
     assert allocation_through(through_bowls(frame_of())).identified
+
+
+def test_a_bowl_far_below_its_runs_is_named():
+    """The two outermost runs of the smallest budget far up its walls bend the parabola."""
+    frame = frame_of(budgets=BUDGETS[:3], noise=0.0)
+    far = frame["loss"].where(~frame.index.isin([0, 6]), 1.4 * frame["loss"])
+    assert through_bowls(frame).warnings == ()
+    (named,) = through_bowls(frame.assign(loss=far)).warnings
+    assert "below its lowest run" in named

@@ -19,6 +19,7 @@ from marin_scaling.forecast.backtest import (
     backtest_of_fit,
     backtest_text,
 )
+from marin_scaling.forecast.backtest import tested_text as sentence_of
 from marin_scaling.forecast.forecast import LEVELS
 from marin_scaling.laws import SurfaceLaw, surface_loss
 from marin_scaling.run.table import read_run_table, simulate_ladder
@@ -223,6 +224,8 @@ def test_a_ladder_whose_back_test_missed_is_doubted():
     assert "below" in far
     assert "of 4 runs forecast from smaller budgets 1 lay in their 90 % intervals" in doubt
     assert f"{bias:.1%} too high" in doubt
+    assert "1 of 4 forecasts" in sentence_of(tested)
+    assert f"{bias:.1%} too high" in " ".join(sentence_of(tested).split())
 
 
 def test_a_ladder_whose_back_test_held_and_one_without_are_not_doubted(tested):

@@ -66,14 +66,20 @@ def read(text: str) -> str:
     return html.unescape(re.sub("</?code>", "", text))
 
 
+NO_RUNS = ", except the runs that it was fitted to, which are not here"
+
+
 def test_a_new_forecast_is_shown_beside_its_baseline_and_the_one_before(root: Path) -> None:
     """With the digest that its run will carry, and the questions that a person has to answer."""
     add_second(root)
     said = review()
     assert said.exit_code == 0, said.output
     statement = read_registration(SECOND)
-    assert f"**Verified**, signed by ada@example.org: **{statement.quantiles[0.5]:.4f} bits/byte**" in read(said.stdout)
+    assert f"**Verified{NO_RUNS}**, signed by ada@example.org: **{statement.quantiles[0.5]:.4f} bits/byte**" in read(
+        said.stdout
+    )
     baseline, median = statement.predicate["scoring"]["baseline"]["point"], statement.quantiles[0.5]
+    assert f"**Verified{NO_RUNS}**, signed by ada@example.org: **{median:.4f} bits/byte**" in read(said.stdout)
     assert f"| baseline | {baseline:.4f} | {baseline / median - 1:+.2%} |" in said.stdout
     assert f"| 2026-11-20-tiny-target | {median:.4f} | +0.00% |" in said.stdout
     assert "| combined | 16 (0 more in this forecast, 0 fewer)" in said.stdout
@@ -344,7 +350,7 @@ def test_who_has_reviewed_a_forecast_stands_at_its_head(root: Path) -> None:
     bob = signing_key(ed25519.Ed25519PrivateKey.from_private_bytes(bytes([6] * 32)))
     countersign(SECOND, key=bob, principal="bob@example.org")
     write_down(FIRST.parent, at=CREATED_AT)
-    assert "**Verified**, signed by ada@example.org, reviewed by bob@example.org: **" in read(review().stdout)
+    assert f"**Verified{NO_RUNS}**, signed by ada@example.org, reviewed by bob@example.org: **" in read(review().stdout)
 
 
 def test_a_change_of_trust_says_which_standing_forecasts_it_would_refuse(root: Path) -> None:

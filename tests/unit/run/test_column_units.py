@@ -21,6 +21,16 @@ def runs(**scales):
     return pd.DataFrame({"run": [f"r{n}" for n in range(20)], **columns, "loss": 3.5 - 0.1 * np.log(PARAMS * TOKENS / 1e17)})
 
 
+@pytest.mark.parametrize("name", ["Val BPB", "eval/c4_en/bpb", "bits per byte"])
+def test_bits_per_byte_are_known_by_the_name_of_their_column_and_not_converted(name):
+    """Their nats per token depend on the bytes of a token."""
+    frame = runs().rename(columns={"loss": name})
+    table = table_of_frame(frame, columns={"loss": name})
+    assert table.metric == "bits_per_byte"
+    with pytest.raises(RunTableError):
+        table_of_frame(frame, columns={"loss": name}, units={"loss": "bits"})
+
+
 def assert_whole(table):
     frame = table.frame
     np.testing.assert_allclose(frame["flops"], 6 * frame["params"] * frame["tokens"], rtol=1e-9)
