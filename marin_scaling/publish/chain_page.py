@@ -60,6 +60,26 @@ class PublishedSpeedup(Part):
     """Source, with an address where it has one."""
 
 
+class RecomputedSpeedup(Part):
+    """Published speedup in model FLOPs, computed again from published runs by the published method."""
+
+    name: Line
+    """Stage, with its budget or loss."""
+    published: Positive
+    """Published speedup."""
+    recomputed: Positive
+    """Speedup by the same method."""
+    method: Line
+    """Laws, constants and runs behind the recomputed number."""
+    source: Line
+    """Source of the published number and of the runs."""
+
+    @property
+    def agrees(self) -> bool:
+        """Return True if both numbers agree to two digits."""
+        return f"{self.published:.2g}" == f"{self.recomputed:.2g}"
+
+
 class ChainFile(Part):
     """Content of `chain.yaml`."""
 
@@ -84,6 +104,8 @@ class ChainFile(Part):
     """Published stages, in order. Their product is computed."""
     claims: tuple[PublishedSpeedup, ...] = Field(default=(), max_length=40)
     """Published or computed cumulative speedups, to compare with the product."""
+    recomputed: tuple[RecomputedSpeedup, ...] = Field(default=(), max_length=40)
+    """Published speedups with what their own method gives."""
 
     @model_validator(mode="after")
     def _has_stages(self) -> ChainFile:
@@ -223,6 +245,7 @@ def chain_page(chain: ChainFile, *, root: Path) -> dict[str, bytes]:
         tables=[[each.name, each.table, prose(each.about or "")] for each in chain.recipes],
         published=_published_rows(chain),
         claims=list(map(_published_row, chain.claims)),
+        recomputed=list(map(_recomputed_row, chain.recomputed)),
         command=_command(chain),
         document=f"{stem}.speedup.json",
     )
@@ -311,6 +334,11 @@ def _published_rows(chain: ChainFile) -> list[list[Any]]:
 def _published_row(each: PublishedSpeedup) -> list[Any]:
     values = [getattr(each, unit) for unit in UNITS]
     return [each.name, *("" if value is None else f"{value:g}" for value in values), each.about or "", prose(each.source)]
+
+
+def _recomputed_row(each: RecomputedSpeedup) -> list[Any]:
+    agrees = "yes" if each.agrees else "no"
+    return [each.name, f"{each.published:g}", f"{each.recomputed:g}", agrees, each.method, prose(each.source)]
 
 
 def _products(chain: ChainFile, unit: str) -> list[float]:

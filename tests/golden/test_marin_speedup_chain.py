@@ -5,12 +5,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.optimize import curve_fit
 
 import marin_scaling as ms
-from marin_scaling.fitting.frontier import fit_pinned_frontier
 from marin_scaling.forecast.speedup_chain import chain_of_tables
-from marin_scaling.forecast.speedup_conventions import Verdict, needed_flops
-from marin_scaling.publish.chain_page import ChainFile, PublishedSpeedup, cumulative_products, read_compared
+from marin_scaling.forecast.speedup_conventions import MARIN_ALPHA, MARIN_E, Verdict, needed_flops
+from marin_scaling.laws import FrontierLaw
+from marin_scaling.publish.chain_page import (
+    ChainFile,
+    PublishedSpeedup,
+    RecomputedSpeedup,
+    cumulative_products,
+    read_compared,
+)
 from marin_scaling.run.table import table_of_frame
 
 CHAIN = Path(__file__).parents[2] / "experiments" / "chains" / "marin-stages"
@@ -109,8 +116,31 @@ def test_products_of_the_published_stages():
     assert claims["headline"] == 6
 
 
-# experiments/grug/fast_track/README.md (032ccc1, Apache-2.0), FLOPs and losses; those of the dense runs have two digits.
+def law(scale: float, exponent: float, asymptote: float) -> FrontierLaw:
+    """Return a law as Marin writes it: asymptote + scale * C^-exponent."""
+    return FrontierLaw(E=asymptote, A=scale, gamma=exponent, reference_flops=1.0)
+
+
+def recomputed() -> dict[str, RecomputedSpeedup]:
+    return {each.name: each for each in read_compared(CHAIN / "chain.yaml", ChainFile).recomputed}
+
+
+@pytest.mark.parametrize("budget", ["1e18", "3e18", "1e19", "3e19"])
+def test_the_four_stages_after_the_first_agree_by_the_published_method(budget):
+    """Issue 6074 compares the bottom of a parabola in log width with the law of MoE v16 (issue 4447)."""
+    runs = pd.read_csv(CHAIN / "moe-may.csv")
+    runs = runs[runs["budget_flops"] == float(budget)]
+    parabola = np.poly1d(np.polyfit(np.log(runs["width"]), runs["loss"], 2))
+    speedup = needed_flops(law(95.182, 0.0941, 1.6), loss=parabola(parabola.deriv().roots[0])) / float(budget)
+    row = recomputed()[f"MoE v16 -> MoE May at {budget} FLOPs"]
+    assert speedup == pytest.approx(row.recomputed, abs=0.005)
+    assert row.published == row.recomputed
+
+
+# experiments/grug/fast_track/README.md (032ccc1, Apache-2.0): FLOPs and losses; tokens and active parameters of each width.
+# FLOPs of dense runs are published with two digits.
 DENSE = np.array([[9.4e16, 3.676], [6.3e17, 3.283], [3.9e18, 3.006], [1.2e19, 2.847]])
+DENSE_SIZES = np.array([[361_758_720, 18.1e6], [1_069_547_520, 53.5e6], [2_894_069_760, 144.7e6], [5_230_297_088, 261.5e6]])
 MOE = np.array(
     [
         [3.4575737427276595e17, 3.155886173248291],
@@ -119,12 +149,37 @@ MOE = np.array(
         [4.256438329798559e19, 2.5036158561706543],
     ]
 )
+MOE_SIZES = np.array([[1_250_426_880, 20.8e6], [3_633_315_840, 60.6e6], [9_720_299_520, 162.0e6], [17_478_713_344, 291.3e6]])
 
 
-def test_the_dense_stage_of_fast_track_comes_out_near_its_published_speedup():
-    """Published: 4.2x, from laws with the asymptote pinned at 1.2. From FLOPs of two digits, ours lies within 6 % of it."""
-    dense, moe = (fit_pinned_frontier(runs[:, 0], loss=runs[:, 1], asymptote=1.2) for runs in (DENSE, MOE))
-    assert moe.A * moe.reference_flops**moe.gamma == pytest.approx(58.67, rel=0.01)
-    assert moe.gamma == pytest.approx(0.0842, abs=2e-4)
-    for loss in (3.0, 2.847, 2.6):
-        assert needed_flops(dense, loss=loss) / needed_flops(moe, loss=loss) == pytest.approx(4.2, rel=0.06)
+def dense_flops() -> np.ndarray:
+    """Return all digits of the dense runs' FLOPs: those of a mixture's token, less six for each parameter that it has more."""
+    of_token = MOE[:, 0] / MOE_SIZES[:, 0] - 6 * (MOE_SIZES[:, 1] - DENSE_SIZES[:, 1])
+    return of_token * DENSE_SIZES[:, 0]
+
+
+def by_losses(flops: np.ndarray, loss: np.ndarray) -> FrontierLaw:
+    """Fit 1.2 + A C^-alpha by least squares of the loss, not of its logarithm above the asymptote."""
+    (scale, exponent), _ = curve_fit(lambda c, a, alpha: 1.2 + a * (c / 1e18) ** -alpha, flops, loss, p0=(2.0, 0.08))
+    return law(scale * 1e18**exponent, exponent, 1.2)
+
+
+def test_the_dense_stage_of_fast_track_agrees_by_the_published_method():
+    """Published: 1.2 + 66.70 C^-.0844 (dense), 1.2 + 58.67 C^-.0842 (mixtures) and 4.2x; the dense scale from rounded sizes."""
+    assert [f"{each:.1e}" for each in dense_flops()] == [f"{each:.1e}" for each in DENSE[:, 0]]
+    dense, moe = by_losses(dense_flops(), DENSE[:, 1]), by_losses(MOE[:, 0], MOE[:, 1])
+    scales = [moe.A, dense.A]
+    assert scales == pytest.approx([58.67, 66.70], abs=0.1)
+    assert (f"{moe.gamma:.4f}", f"{dense.gamma:.4f}") == ("0.0842", "0.0844")
+    found = {loss: needed_flops(dense, loss=loss) / needed_flops(moe, loss=loss) for loss in (3.283, 2.847, 2.633)}
+    row = recomputed()["dense -> MoE of fast_track, at a loss of 2.847"]
+    assert found == pytest.approx({3.283: 4.23, 2.847: row.recomputed, 2.633: 4.18}, abs=0.005)
+    assert {f"{each:.2g}" for each in found.values()} == {f"{row.published:.2g}"}
+
+
+def test_the_first_stage_at_1e23_does_not_agree_and_the_page_says_so():
+    losses = pd.read_csv(DELPHI / "heldout.csv").set_index("run")["loss"]
+    (dense,) = [loss for run, loss in losses.items() if run.startswith("delphi-1e23")]
+    row = recomputed()["dense -> MoE V1 at 1e23 FLOPs"]
+    assert ((dense - MARIN_E) / (2.2333362 - MARIN_E)) ** (1 / MARIN_ALPHA) == pytest.approx(row.recomputed, abs=0.005)
+    assert [name for name, each in recomputed().items() if not each.agrees] == [row.name]
