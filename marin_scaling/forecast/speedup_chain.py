@@ -14,7 +14,7 @@ import numpy as np
 from marin_scaling import __version__
 from marin_scaling.errors import FitRefused, MarinScalingError, RunTableError, UsageError
 from marin_scaling.fitting.fit import FitResult, best_of_cells
-from marin_scaling.fitting.frontier import FrontierOfBudgets
+from marin_scaling.fitting.frontier import FrontierLaws, FrontierOfBudgets
 from marin_scaling.fitting.law import refuse_contradictions
 from marin_scaling.forecast.speedup import (
     COLUMNS_HEAD,
@@ -171,7 +171,8 @@ def chain_of_tables(
     `at_flops`, or the lowest loss that every law reaches within its budgets. Ratios of these FLOPs, or of the time that they
     take, are the speedups, so that stages multiply to the cumulative speedup. A table has the same draws wherever it occurs,
     and tables with equal budgets share the draws of these, so that intervals are joint. The draws include the noise of runs
-    and lack of fit: the scatter of budgets about the law, beyond the noise, with a half-Cauchy prior (Gelman 2006).
+    and lack of fit: the scatter of budgets about the law, beyond the noise. Lack of fit is one share of the loss for all
+    recipes, with a half-Cauchy prior (Gelman 2006).
 
     Time needs a column `tokens_per_second`, or `mfu`, in every table. It does not depend on the FLOP convention. FLOPs with
     and without the output head are compared with it, if those without have a column `lm_head_flops`.
@@ -332,8 +333,12 @@ def _by_own_laws(tables: Sequence[Named], *, at_flops: float | None, seed: int) 
         if at_flops is None
         else f"a loss of {loss:.4f}, which {tables[0][0]} reaches with {format_flops(at_flops)} FLOPs by its own count"
     )
-    named = zip(tables, results, laws, strict=True)
-    return [_reach(name, table, result, law, loss=loss, seed=seed) for (name, table), result, law in named], compared_at, loss
+    found = zip(tables, results, laws, drawn_laws(laws, seed=seed), strict=True)
+    return (
+        [_reach(name, table, result, law, drawn, loss=loss) for (name, table), result, law, drawn in found],
+        compared_at,
+        loss,
+    )
 
 
 def _fits(tables: Sequence[Named]) -> list[FitResult]:
@@ -353,12 +358,14 @@ def _fits(tables: Sequence[Named]) -> list[FitResult]:
     return results
 
 
-def _reach(name: str, table: RunTable, result: FitResult, law: FrontierOfBudgets, *, loss: float, seed: int) -> _Reached:
+def _reach(
+    name: str, table: RunTable, result: FitResult, law: FrontierOfBudgets, drawn: FrontierLaws, *, loss: float
+) -> _Reached:
     budgets = np.log(law.drawn.column("flops"))
     low, high = float(budgets.min()), float(budgets.max())
     needed = needed_flops(law.frontier, loss=loss)
     log_flops = high + _FARTHEST if needed is None else math.log(needed)
-    draws = log_speedups(drawn_laws(law, seed=seed), np.full(LAW_DRAWS, loss), flops=1.0)
+    draws = log_speedups(drawn, np.full(LAW_DRAWS, loss), flops=1.0)
     draws = np.clip(draws, low - _FARTHEST, high + _FARTHEST)
     return _Reached(
         recipe=ChainRecipe(

@@ -273,14 +273,21 @@ LAW_DRAWS = 4_000
 """Number of drawn laws of a recipe in a chain; each end of a 90 % interval then depends on 200 of them."""
 
 
-def drawn_laws(law: FrontierOfBudgets, *, seed: int) -> FrontierLaws:
-    """Refit a law to its budgets with noise and lack of fit added: `LAW_DRAWS` laws, the same for the same budgets and seed.
+def drawn_laws(laws: Sequence[FrontierOfBudgets], *, seed: int) -> list[FrontierLaws]:
+    """Refit each law to its budgets with noise and lack of fit added: `LAW_DRAWS` laws of each.
 
-    Each budget's deviates depend on its FLOPs and loss only, so that tables that share budgets have common draws of these.
+    Each budget's deviates depend on its FLOPs and loss only, so that tables that share budgets have common draws of these. A
+    draw's lack of fit is the same share of the loss for all laws, since a single ladder has too few budgets to show it.
     """
+    measured = [_Spread.of(law) for law in laws]
+    ratios = _drawn_ratios([each for each in measured if each.can_lack_fit], seed=seed)
+    return [_redrawn(law, each, ratios, seed=seed) for law, each in zip(laws, measured, strict=True)]
+
+
+def _redrawn(law: FrontierOfBudgets, spread: _Spread, ratios: Array, *, seed: int) -> FrontierLaws:
     flops, loss, leverage = (law.drawn.column(name) for name in ("flops", "loss", "leverage"))
     deviates = np.stack([generator_of(seed, each).standard_normal(LAW_DRAWS) for each in zip(flops, loss, strict=True)], axis=1)
-    of_run, of_budget = _drawn_variances(law, generator_of(seed, (*flops, *loss)))
+    of_run, of_budget = spread.drawn_variances(ratios, generator_of(seed, (*flops, *loss)))
     losses = loss + np.sqrt(of_run[:, None] * leverage + of_budget[:, None]) * deviates
     return fit_frontiers(flops, losses=losses, weights=np.ones_like(losses))
 
@@ -291,33 +298,91 @@ def generator_of(seed: int, numbers: Collection[float]) -> np.random.Generator:
     return np.random.default_rng([seed, int(digest[:16], 16)])
 
 
-_LACK_OF_FIT = 0.2 * np.tan(np.pi / 2 * (np.arange(200) + 0.5) / 200)
-"""Quantiles of the half-Cauchy prior of lack of fit, as multiples of the noise of a budget's optimum. The scale was chosen on
-simulated chains with and without lack of fit (benchmarks/results/speedup_chains.md)."""
+_LACK_OF_FIT = 0.5 * np.tan(np.pi / 2 * (np.arange(200) + 0.5) / 200)
+"""Quantiles of the half-Cauchy prior of lack of fit, as multiples of the usual noise of a budget's optimum in the chain."""
 
 
-def _drawn_variances(law: FrontierOfBudgets, generator: np.random.Generator) -> tuple[Array, Array]:
-    """Draw from the posterior of both variances, of one run and of lack of fit: (draw,) each.
+@dataclass(frozen=True, kw_only=True)
+class _Spread:
+    """Sums of squares of a ladder with their degrees of freedom: of runs about bowls, and of budgets about the law.
 
-    The variance of runs has Jeffreys's prior, with the limit that seeds set. Without bowls of four runs, the scatter about the
-    law is that of runs, with lack of fit in it.
+    Those of budgets are in units of a run's variance: divided by `leverage`, the mean of the budgets. `loss` is the lowest.
     """
-    noise, leverage = law.noise, law.drawn.column("leverage")
-    seen, freedom = noise_variance(list(law.drawn.bowls))
-    if not freedom or not noise.budget_freedom:
-        chi = generator.chisquare(noise.run_freedom, LAW_DRAWS)
-        return noise.run_variance * noise.run_freedom / chi, np.zeros(LAW_DRAWS)
-    residuals = law.drawn.column("loss") - frontier_loss(law.frontier, flops=law.drawn.column("flops"))
-    between = float(np.sum(residuals**2)) / float(leverage.mean())
-    inflation = 1 + _LACK_OF_FIT**2
-    squares, degrees = seen * freedom + between / inflation, freedom + noise.budget_freedom
-    log_weight = -0.5 * (noise.budget_freedom * np.log(inflation) + degrees * np.log(squares))
+
+    law: FrontierOfBudgets
+    within: float
+    within_freedom: int
+    between: float
+    leverage: float
+    loss: float
+
+    @classmethod
+    def of(cls, law: FrontierOfBudgets) -> _Spread:
+        """Measure the spread of a law's runs and budgets."""
+        flops, loss, leverage = (law.drawn.column(name) for name in ("flops", "loss", "leverage"))
+        seen, freedom = noise_variance(list(law.drawn.bowls))
+        return cls(
+            law=law,
+            within=seen * freedom,
+            within_freedom=freedom,
+            between=float(np.sum((loss - frontier_loss(law.frontier, flops=flops)) ** 2)) / float(leverage.mean()),
+            leverage=float(leverage.mean()),
+            loss=float(loss.min()),
+        )
+
+    @property
+    def can_lack_fit(self) -> bool:
+        """True with bowls of four runs; without, the scatter about the law is that of runs, with lack of fit in it."""
+        return bool(self.within_freedom and self.law.noise.budget_freedom)
+
+    @property
+    def least_variance(self) -> float:
+        """Variance of a run among seeds."""
+        return (SEED_NOISE * self.loss) ** 2
+
+    @property
+    def log_noise(self) -> float:
+        """Logarithm of the standard deviation of a budget's optimum, as a share of the loss."""
+        variance = max(self.within / self.within_freedom, self.least_variance)
+        return 0.5 * math.log(variance * self.leverage) - math.log(self.loss)
+
+    def squares(self, ratios: Array) -> tuple[Array, Array]:
+        """Return the sum of all squares in units of a run's variance, and the inflation of those of budgets: (ratio,)."""
+        inflation = 1 + ratios**2
+        return self.within + self.between / inflation, inflation
+
+    def drawn_variances(self, ratios: Array, generator: np.random.Generator) -> tuple[Array, Array]:
+        """Draw the variances of a run and of lack of fit, given draws of `_drawn_ratios`: (draw,) each.
+
+        The variance of runs has Jeffreys's prior, with the limit that seeds set.
+        """
+        noise = self.law.noise
+        if not self.can_lack_fit:
+            chi = generator.chisquare(noise.run_freedom, LAW_DRAWS)
+            return noise.run_variance * noise.run_freedom / chi, np.zeros(LAW_DRAWS)
+        own = ratios * math.exp(-self.log_noise)
+        chi = generator.chisquare(self.within_freedom + noise.budget_freedom, LAW_DRAWS)
+        of_run = np.maximum(self.squares(own)[0] / chi, self.least_variance)
+        return of_run, of_run * self.leverage * own**2
+
+
+def _drawn_ratios(ladders: Sequence[_Spread], *, seed: int) -> Array:
+    """Draw the lack of fit of a chain, as a share of the loss, from its posterior by all ladders: (draw,).
+
+    A ladder that occurs twice counts once.
+    """
+    different = {(each.within, each.between): each for each in ladders}
+    if not different:
+        return np.zeros(LAW_DRAWS)
+    usual = math.exp(float(np.mean([each.log_noise for each in different.values()])))
+    log_weight = np.zeros(len(_LACK_OF_FIT))
+    for each in different.values():
+        squares, inflation = each.squares(_LACK_OF_FIT * usual * math.exp(-each.log_noise))
+        budgets = each.law.noise.budget_freedom
+        log_weight -= 0.5 * (budgets * np.log(inflation) + (each.within_freedom + budgets) * np.log(squares))
     weight = np.exp(log_weight - log_weight.max())
-    chosen = generator.choice(len(weight), size=LAW_DRAWS, p=weight / weight.sum())
-    of_run = np.maximum(
-        squares[chosen] / generator.chisquare(degrees, LAW_DRAWS), (SEED_NOISE * law.drawn.column("loss").min()) ** 2
-    )
-    return of_run, of_run * leverage.mean() * _LACK_OF_FIT[chosen] ** 2
+    generator = generator_of(seed, sorted(number for pair in different for number in pair))
+    return np.asarray(usual * _LACK_OF_FIT[generator.choice(len(weight), size=LAW_DRAWS, p=weight / weight.sum())])
 
 
 MARIN_E, MARIN_ALPHA = 1.6, 0.0941
