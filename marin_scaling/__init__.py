@@ -21,7 +21,7 @@ _HOME = {
     "backtest": "fitted",
     "speedup_chain": "fitted",
     "custom_law": "fitting.custom_law",
-    "tune": "forecast.tuning",
+    "tune": "fitted",
     "mix": "forecast.mixture",
     "filter_corpus": "data.filter",
     "compare_data": "forecast.data_comparison",

@@ -22,8 +22,11 @@ from marin_scaling.forecast.next_runs import SizeForInference, size_for_inferenc
 from marin_scaling.forecast.report import forecast_text, sensitivity_text, status_of
 from marin_scaling.forecast.speedup_chain import SpeedupChain, chain_of_tables, names_of
 from marin_scaling.forecast.targets import WantedRun, target_runs, targets_of_frame
+from marin_scaling.forecast.tuning import TunedTarget, Tuning
+from marin_scaling.forecast.tuning import tune as tune_table
 from marin_scaling.laws import Array
 from marin_scaling.run.table import ReadingChoices, RunTable, read_run_table, table_of_frame
+from marin_scaling.run.tuning_runs import SweepChoices
 from marin_scaling.units import format_flops, format_number, parse_flops
 
 if TYPE_CHECKING:
@@ -152,6 +155,41 @@ def speedup_chain(
         seed=seed,
         allow=_listed(allow),
     )
+
+
+class PlottedTuning(Tuning):
+    """Tuning with a figure."""
+
+    def plot(self, *targets: TunedTarget) -> Any:
+        """Draw the swept runs, their optima and the laws as an Altair chart, as `marin-scale tune --plot` does."""
+        from marin_scaling.publish.tuning_chart import tuning_chart
+
+        return tuning_chart(self, targets)
+
+
+def tune(runs: pd.DataFrame | Path | str, *, seed: int = 0, **choices: Unpack[SweepChoices]) -> PlottedTuning:
+    """Fit laws of the optimal learning rate, weight decay and batch size to a sweep; print the result to see all of it.
+
+    `runs` is a table, or the folder of a swept ladder, with a size (`width`, `active_params` or `params`), tokens, loss and the
+    hyperparameters of each run. `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}. `where`
+    chooses rows, `drop` names runs to leave out, and `skip_incomplete` leaves out runs with an empty cell. `size` names the
+    column of sizes; the default is the first that varies. With `are_optima`, each row holds the optimum of a cell, and needs
+    no loss.
+
+    `RunTableError` lists missing columns and cells without a number, or names a column that sets kinds of runs apart.
+    `FitRefused` if no cell was swept, or fewer than three optima lie inside of the swept values.
+
+    >>> import pandas as pd
+    >>> cells = [(64, 1e7), (64, 4e7), (128, 1e7), (128, 4e7), (256, 4e7), (256, 8e7)]
+    >>> swept = [(*cell, rate) for cell in cells for rate in (0.01, 0.02, 0.04, 0.08)]
+    >>> frame = pd.DataFrame(swept, columns=["width", "D", "lr"])
+    >>> best = 0.5 * frame["width"] ** -0.5 * (frame["D"] / 1e7) ** -0.3
+    >>> found = tune(frame.assign(loss=3 * (1 + 0.02 * np.log(frame["lr"] / best) ** 2)))
+    >>> target = found.predict(width=512, tokens=8e7)
+    >>> round(target["learning_rate"].value, 3), type(found.plot(target)).__name__
+    (0.012, 'VConcatChart')
+    """
+    return PlottedTuning(**vars(tune_table(runs, seed=seed, **choices)))
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

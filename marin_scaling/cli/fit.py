@@ -279,6 +279,11 @@ _WRITE_RECIPE = typer.Option(
 )
 
 
+_PLOT_OPTIMA = typer.Option(
+    None, "--plot", metavar="FILE", help="Write a figure of runs, optima and laws: .html, .svg, .png or .json."
+)
+
+
 def tune_table(
     table: Path = TABLE,
     predict: list[str] = _TARGETS,
@@ -290,6 +295,7 @@ def tune_table(
     skip_incomplete: bool = SKIP,
     write_recipe: Path | None = _WRITE_RECIPE,
     base: str = typer.Option("", "--base", metavar="RECIPE", help="Recipe that --write-recipe changes."),
+    plot: Path | None = _PLOT_OPTIMA,
     as_json: bool = typer.Option(False, "--json", help="Print only JSON."),
     seed: int = typer.Option(0, "--seed", metavar="N", min=0, help="Random seed of the intervals."),
 ) -> None:
@@ -322,12 +328,22 @@ def tune_table(
     targets = [found.predict(**parse_target(text, known=[found.runs.size, "tokens", *HYPERPARAMETERS])) for text in predict]
     if write_recipe:
         found.write_recipe(write_recipe, base=base, targets=targets)
+    if plot is not None:
+        from marin_scaling.publish.figures import save_chart
+        from marin_scaling.publish.tuning_chart import tuning_chart
+
+        save_chart(tuning_chart(found, targets), plot)
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 
         typer.echo(dump_canonical(found.document(targets)), nl=False)
     else:
-        typer.echo(found.text(targets) + (f"\n\nNext: set recipe: {write_recipe} in a ladder file" if write_recipe else ""))
+        parts = [
+            found.text(targets),
+            *([f"figure: {plot}"] if plot else []),
+            *([f"Next: set recipe: {write_recipe} in a ladder file"] if write_recipe else []),
+        ]
+        typer.echo("\n\n".join(parts))
 
 
 _MIXTURES = typer.Argument(metavar="TABLE", help="CSV, Parquet or JSONL file with one mix per row: its weights and losses.")

@@ -108,7 +108,8 @@ def _sweep(choices: list[str]) -> dict[str, list[float]]:
         values = [number for part in text.split(",") if (number := number_in(part)) is not None]
         if name not in SWEPT or len(values) < len(text.split(",")):
             what = f"{name!r} cannot be swept" if name not in SWEPT else "not all values are numbers"
-            raise UsageError(f"--sweep {name}={text}: {what}.", fix=SWEEP_LIKE)
+            why = "AdamH and MuonH, the optimizers of all recipes, have no weight decay." if name == "weight_decay" else ""
+            raise UsageError(f"--sweep {name}={text}: {what}.", why=why, fix=SWEEP_LIKE)
         found[name] = values
     return found
 

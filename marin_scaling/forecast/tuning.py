@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from marin_scaling.run.columns import spelled
 from marin_scaling.run.table_io import number_in
 from marin_scaling.run.tuning_runs import (
     HYPERPARAMETERS,
+    SweepChoices,
     SweptRuns,
     read_swept_runs,
     texts_by_cell,
@@ -318,40 +319,9 @@ class Tuning:
         return f"Tuning({laws} of {self.runs.source}: {self.status.name})"
 
 
-def tune(
-    runs: pd.DataFrame | Path | str,
-    *,
-    columns: Mapping[str, str] | None = None,
-    where: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    skip_incomplete: bool = False,
-    size: str = "",
-    are_optima: bool = False,
-    seed: int = 0,
-) -> Tuning:
-    """Fit laws of the optimal learning rate, weight decay and batch size to a sweep; print the result to see all of it.
-
-    `runs` is a table, or the folder of a swept ladder, with a size (`width`, `active_params` or `params`), tokens, loss and the
-    hyperparameters of each run. `columns` gives the table's name of one of ours, as in {"learning_rate": "adam_lr"}. `where`
-    chooses rows, `drop` names runs to leave out, and `skip_incomplete` leaves out runs with an empty cell. `size` names the
-    column of sizes; the default is the first that varies. With `are_optima`, each row holds the optimum of a cell, and needs
-    no loss.
-
-    `RunTableError` lists missing columns and cells without a number, or names a column that sets kinds of runs apart.
-    `FitRefused` if no cell was swept, or fewer than three optima lie inside of the swept values.
-
-    >>> import pandas as pd
-    >>> cells = [(64, 1e7), (64, 4e7), (128, 1e7), (128, 4e7), (256, 4e7), (256, 8e7)]
-    >>> runs = [(*cell, rate) for cell in cells for rate in (0.01, 0.02, 0.04, 0.08)]
-    >>> frame = pd.DataFrame(runs, columns=["width", "D", "lr"])
-    >>> best = 0.5 * frame["width"] ** -0.5 * (frame["D"] / 1e7) ** -0.3
-    >>> found = tune(frame.assign(loss=3 * (1 + 0.02 * np.log(frame["lr"] / best) ** 2)))
-    >>> round(found.predict(width=512, tokens=8e7)["learning_rate"].value, 3)
-    0.012
-    """
-    swept = read_swept_runs(
-        runs, columns=columns, where=where, drop=drop, skip_incomplete=skip_incomplete, size=size, are_optima=are_optima
-    )
+def tune(runs: pd.DataFrame | Path | str, *, seed: int = 0, **choices: Unpack[SweepChoices]) -> Tuning:
+    """Fit laws of optimal hyperparameters, as `marin_scaling.tune` does."""
+    swept, are_optima = read_swept_runs(runs, **choices), choices.get("are_optima", False)
     if not are_optima:
         require_one_kind(swept)
         swept = without_failed(swept)

@@ -35,8 +35,8 @@ def module_reference(name: str) -> str:
 def home_of(name: str) -> str:
     """The module, without the package's name, that has a function of the package root.
 
-    >>> home_of("tune")
-    'forecast.tuning'
+    >>> home_of("mix")
+    'forecast.mixture'
     """
     module: str = getattr(marin_scaling, name).__module__
     return module.removeprefix("marin_scaling.")
