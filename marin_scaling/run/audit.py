@@ -354,7 +354,7 @@ def audit_words(
     >>> audit_words(["a", "b", "c"], {"status": ["", "crashed", ""]}, keep=(), drop=["c"]).reasons
     {2: 'dropped as asked', 1: "its status is 'crashed', which does not say finished"}
     """
-    _require_names(names, keep=keep, drop=drop)
+    require_names(names, keep=keep, drop=drop)
     reasons = {position: "dropped as asked" for position, name in enumerate(names) if name in drop}
     statuses = words.get("status", ())
     final = _FINISHED_IN_RAY if {each.strip().lower() for each in statuses} <= _RAY_STATUSES else FINISHED_STATUSES
@@ -429,7 +429,8 @@ def _numbers(frame: pd.DataFrame, column: str, positions: list[int]) -> Array:
     return np.asarray(frame[column].to_numpy(dtype=np.float64)[positions])
 
 
-def _require_names(names: Sequence[str], *, keep: Collection[str], drop: Collection[str]) -> None:
+def require_names(names: Sequence[str], *, keep: Collection[str] = (), drop: Collection[str]) -> None:
+    """Raise `RunTableError` for a run to keep or drop that the table does not have, or that is to be both."""
     there = set(names)
     for name in (*keep, *drop):
         if name not in there:

@@ -21,7 +21,7 @@ import numpy as np
 from marin_scaling.errors import RunTableError, UsageError
 from marin_scaling.laws import Array
 from marin_scaling.printable import joined, printable, quoted
-from marin_scaling.run.audit import Exclusion, excluded_by_status
+from marin_scaling.run.audit import Exclusion, excluded_by_status, require_names
 from marin_scaling.run.cells import NEARNESS, numbers_in
 from marin_scaling.run.columns import COLUMNS, aliases_of, map_columns, spelled, unit_of_name
 from marin_scaling.run.groups import GroupShift, choice_of, shifts_of_best, values_named
@@ -124,6 +124,7 @@ def read_swept_runs(runs: pd.DataFrame | Path | str, **choices: Unpack[SweepChoi
     raw = read_cells(Path(runs)) if isinstance(runs, Path | str) else cells_of_frame(runs)
     mapping = _mapped(raw, choices.get("columns") or {}, size=size, are_optima=are_optima)
     texts = column_texts(raw, mapping["run"]) if "run" in mapping else list(raw.places)
+    require_names(texts, drop=choices.get("drop", ()))
     left_out = elsewhere(raw, choices.get("where") or {}) | _unfinished(raw, mapping)
     left_out |= {row: "it was dropped as asked" for row, name in enumerate(texts) if name in choices.get("drop", ())}
     if choices.get("skip_incomplete"):
@@ -397,6 +398,7 @@ def read_mixtures(
     losses = _matching(raw, metrics, option="--metric") if metrics else _loss_columns(raw, shares)
     _require_two(raw, shares, losses)
     names = _row_names(raw)
+    require_names([*names, *raw.places], drop=drop)
     left_out = elsewhere(raw, where or {})
     left_out |= {row: "it was dropped as asked" for row, name in enumerate(names) if {name, raw.places[row]} & set(drop)}
     if skip_incomplete:

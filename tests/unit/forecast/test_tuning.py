@@ -459,3 +459,8 @@ def test_a_base_that_was_not_swept_is_refused(tmp_path, monkeypatch):
     with pytest.raises(RecipeError):
         tune(sweep().rename(columns={"lr": "adam_lr"})).write_recipe("tuned.yaml", base="delphi")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_to_drop_that_is_not_there_is_refused():
+    with pytest.raises(RunTableError, match="r99"):
+        tune(sweep(), drop=["r99"])
