@@ -288,12 +288,14 @@ def restored_by(find_command: Callable[[], str]) -> Iterator[None]:
 
 
 def checkout_command(commit: str, paths: Iterable[Path]) -> str:
-    """Return the command that restores files and folders as in a commit.
+    """Return the command that restores files and folders as in a commit; paths below the current folder are relative to it.
 
     >>> checkout_command("origin/main", [Path("runs/tiny"), Path("a b")])
     "git checkout origin/main -- runs/tiny 'a b'"
     """
-    return shlex.join(["git", "checkout", commit, "--", *map(str, paths)])
+    here = Path.cwd()
+    shown = [path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path for path in paths]
+    return shlex.join(["git", "checkout", commit, "--", *map(str, shown)])
 
 
 def checked_out_commit(folder: Path) -> str | None:

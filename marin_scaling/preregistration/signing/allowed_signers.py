@@ -25,7 +25,7 @@ from marin_scaling.preregistration.signing.sshsig import (
     public_key_from_text,
     verify_signature,
 )
-from marin_scaling.printable import SIGNERS_BYTES
+from marin_scaling.printable import SIGNERS_BYTES, joined
 from marin_scaling.untrusted_files import is_present
 
 Item = TypeVar("Item")
@@ -141,6 +141,8 @@ def require_allowed(
         if refusal is None:
             return signer
     missing = f"{source} has no such line" if signers else f"{source} is not there, or has no lines"
+    if known := [signer.key.fingerprint for signer in signers if signer.names(principal)]:
+        missing += f", but other keys of theirs: {joined(known)}"
     raise VerificationError(
         f"The key {key.fingerprint} may not sign for {principal}: {refusals[0] if refusals else missing}.",
         why="Anyone can make a key; only listed keys count.",
