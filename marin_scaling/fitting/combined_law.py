@@ -42,6 +42,7 @@ from marin_scaling.fitting.posterior import (
     variances,
 )
 from marin_scaling.laws import Array
+from marin_scaling.printable import wrapped
 from marin_scaling.run.table import RunTable
 
 if TYPE_CHECKING:
@@ -372,6 +373,26 @@ class CombinedLaw(Law):
         posterior = fit_posterior(fitted_runs(self.frame), prior=self.prior, seed=self.seed, downweight_outliers=False)
         frontier = fit_frontier_posterior(posterior, seed=self.seed)
         yield f"{self.name}, outliers at full weight", replace(self, posterior=posterior, frontier=frontier)
+
+    def report(self) -> str:
+        """Return what sparsity is worth by kappa, and whether the runs or the prior say so; "" if it does not vary."""
+        if not self._is_sparse:
+            return ""
+        kappa, at = self.posterior.unknowns[:, KAPPA], sparsity_of(self.frame)
+        least, most = np.quantile(self.frame["params"] / size_column(self.frame), (0, 1))
+        low, middle, high = at ** np.quantile(kappa, (0.05, 0.5, 0.95))
+        is_prior = kappa.std() > _PRIOR_HOLDS * self.prior.total_params.deviation
+        known = "kappa is the prior's: the runs hardly determine it" if is_prior else "the runs determine kappa"
+        return "\n".join(
+            [
+                wrapped(f"S is {least:.3g} to {most:.3g} in these runs; {known}", "  "),
+                wrapped(
+                    f"N active parameters at S = {at:.3g} are worth {middle:.2g} N [{low:.2g}, {high:.2g}] of a dense model of "
+                    "equal loss and tokens, if the power of S holds down to 1",
+                    "  ",
+                ),
+            ]
+        )
 
     @property
     def _is_sparse(self) -> bool:

@@ -193,20 +193,37 @@ def audit_kinds(frame: pd.DataFrame, others: pd.DataFrame, *, sweep: Sweep) -> l
     findings = [_of_counts(by_count)] if by_count else []
     if not by_count and (step := _budget_step(frame, ratio, size)):
         findings = [step]
-    by_loss = _loss_shifts(frame, columns, size, swept=sweep.is_in(frame))
-    return [*([_of_losses(by_loss)] if by_loss else []), *findings]
+    coordinates, swept = [np.log(frame["flops"].to_numpy(dtype=np.float64)), np.log(size)], sweep.is_in(frame)
+    by_loss = _loss_shifts(frame, columns, coordinates, swept=swept)
+    if not by_loss:
+        return findings
+    sparsity = np.log(frame["params"].to_numpy(dtype=np.float64) / size)
+    is_counted = _is_as_sparse(by_loss[0], columns, sparsity) and by_loss[0].column not in [
+        each.column for each in _loss_shifts(frame, columns, [*coordinates, sparsity], swept=swept)
+    ]
+    return [_of_losses(by_loss, by_sparsity=is_counted), *findings]
+
+
+_STEEPEST = 0.2
+"""Largest fall of log loss with the log of total / active parameters: the law's slopes are .02 to .15, and kappa at most 1."""
+
+
+def _is_as_sparse(group: GroupShift, columns: pd.DataFrame, sparsity: Array) -> bool:
+    """Return True if the groups' log ratios of total to active parameters differ enough to explain their losses."""
+    cells = columns[group.column].astype(str).to_numpy()
+    apart = np.median(sparsity[cells == group.low]) - np.median(sparsity[cells == group.high])
+    return bool(group.shift <= _STEEPEST * apart)
 
 
 def _size(frame: pd.DataFrame) -> str:
     return "active_params" if "active_params" in frame else "params"
 
 
-def _loss_shifts(frame: pd.DataFrame, columns: pd.DataFrame, size: Array, *, swept: bool) -> list[GroupShift]:
+def _loss_shifts(frame: pd.DataFrame, columns: pd.DataFrame, coordinates: Sequence[Array], *, swept: bool) -> list[GroupShift]:
     """Return the shifts of log loss; of a swept table the best run of each cell and value stands for its tunings."""
-    loss, coordinates = frame["loss"], [np.log(frame["flops"].to_numpy(dtype=np.float64)), np.log(size)]
     if swept:
-        return shifts_of_best(loss, columns, cells=cells_of(frame), coordinates=coordinates)
-    height = np.log(loss.to_numpy(dtype=np.float64))
+        return shifts_of_best(frame["loss"], columns, cells=cells_of(frame), coordinates=coordinates)
+    height = np.log(frame["loss"].to_numpy(dtype=np.float64))
     return shifted_groups(columns, height=height, coordinates=coordinates, least=LEAST_LOSS_SHIFT)
 
 
@@ -225,15 +242,17 @@ def shifts_of_best(
     return found
 
 
-def _of_losses(shifts: list[GroupShift]) -> Finding:
+def _of_losses(shifts: list[GroupShift], *, by_sparsity: bool) -> Finding:
+    """Return an error if one law cannot go through the groups, a warning if they are few, near, or apart by sparsity."""
     first = shifts[0]
-    make = error if first.shift >= _LARGE_LOSS_SHIFT and first.others >= _LEAST_SHARE else warning
+    make = error if first.shift >= _LARGE_LOSS_SHIFT and first.others >= _LEAST_SHARE and not by_sparsity else warning
+    counted = "total / active parameters go with it, which the law counts by kappa. If these runs differ in more, fit one kind"
     return make(
         "groups",
         first.column,
         f"column {quoted(first.column)!r} sets kinds of runs apart: at equal FLOPs and parameters the loss of "
         f"{quoted(first.high)!r} lies {np.expm1(first.shift):.1%} above that of {quoted(first.low)!r} ({values_named(first)})"
-        f"{_also(shifts)}; one law cannot go through both. Fit one kind: {choice_of(first)}",
+        f"{_also(shifts)}; {counted if by_sparsity else 'one law cannot go through both. Fit one kind'}: {choice_of(first)}",
     )
 
 

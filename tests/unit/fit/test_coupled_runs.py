@@ -233,6 +233,9 @@ def test_varying_sparsity_is_a_ninth_unknown_and_its_worth_is_found():
     low, high = np.quantile(kappa, (0.05, 0.95))
     assert low < 0.3 < high
     assert kappa.std() < Prior().total_params.deviation / 3
+    middle = np.median(sparsity_of(result.frame) ** kappa)
+    assert f"worth {middle:.2g} N" in result.law.report()
+    assert fit(ladder()).law.report() == ""
 
 
 def test_the_forecast_of_a_sparse_ladder_is_as_sparse_as_its_larger_runs():

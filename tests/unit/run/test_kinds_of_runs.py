@@ -57,6 +57,25 @@ def test_a_column_that_explains_the_residuals_makes_the_fit_unusable_and_is_name
             refused()
 
 
+def test_experts_whose_losses_follow_sparsity_are_a_warning_and_others_an_error():
+    """With 64 and 256 experts of each width, losses as of (total / active)^0.4 times the active parameters, then 8 % apart."""
+    active = grid()
+    two = pd.concat([active.assign(n_experts=n, sparsity=n / 8 * (active["params"] / 1e8) ** -0.1) for n in (64, 256)])
+    dense = two["params"] * two["sparsity"] ** 0.4
+    loss = surface_loss(LAW, params=dense, tokens=two["tokens"]) * np.exp(
+        0.002 * np.random.default_rng(3).normal(size=len(two))
+    )
+    names = [f"{name}-{n}" for name, n in zip(two["run"], two["n_experts"], strict=True)]
+    sized = two.assign(run=names, loss=loss, active_params=two["params"], params=two["params"] * two["sparsity"])
+    table = table_of_frame(sized.drop(columns="sparsity"))
+    assert [(each.severity, each.where) for each in table.findings] == [(Severity.WARNING, "n_experts")]
+    result = fit(table)
+    assert result.status.may_be_used
+    assert "kappa" in result.law.report()
+    other = sized.assign(n_experts=8, data=["a", "b"] * 25, loss=sized["loss"] * np.tile([1.0, 1.08], 25))
+    assert (Severity.ERROR, "groups") in codes(table_of_frame(other.drop(columns="sparsity")))
+
+
 def test_one_kind_can_be_chosen_and_all_of_them_taken_as_they_are(tmp_path):
     """With --where the other runs are left out with the reason; --allow makes the error a warning."""
     two_kinds().to_csv(tmp_path / "runs.csv", index=False)
