@@ -502,8 +502,8 @@ _SOFT = typer.Option(
     ..., "--soft", metavar="COLUMN", help="Smooth metric that decreases: loss or bits per byte of the right answers."
 )
 _METRIC = typer.Option(..., "--metric", metavar="COLUMN", help="Accuracy from 0 to 1; empty for runs without a score.")
-_PREDICT_ACCURACY = typer.Option(
-    ..., "--predict", metavar="FLOPS", help="Forecast the compute-optimal run of this budget; repeatable."
+_PREDICT_SIZES = typer.Option(
+    None, "--predict-runs", metavar="TARGETS", help="Forecast the runs of this table, given by params and tokens, or by flops."
 )
 _POOL = typer.Option(
     None, "--pool", metavar="TABLE", help="More runs of any recipe with both columns, used only for the curve."
@@ -516,7 +516,8 @@ def downstream(
     table: Path = TABLE,
     soft: str = _SOFT,
     metric: str = _METRIC,
-    predict: list[str] = _PREDICT_ACCURACY,
+    predict: list[str] = _PREDICT,
+    predict_runs: Path | None = _PREDICT_SIZES,
     pool: Path | None = _POOL,
     chance: float | None = _CHANCE,
     questions: int | None = _QUESTIONS,
@@ -536,25 +537,32 @@ def downstream(
 
     Example: marin-scale downstream runs.csv --soft arc_bpb --metric arc_accuracy --predict 1e22 --chance 0.25
     """
+    from marin_scaling.errors import UsageError
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.accuracy_curve import fit_sigmoid
     from marin_scaling.forecast.downstream import (
         downstream_document,
         downstream_text,
-        forecast_downstream,
+        forecast_target,
         read_pool,
         read_scores,
     )
+    from marin_scaling.forecast.forecast import optimal_target
+    from marin_scaling.forecast.targets import read_targets, target_runs
     from marin_scaling.run.table import read_run_table
     from marin_scaling.units import parse_flops
 
+    if not (predict or predict_runs):
+        raise UsageError("No run to forecast.", fix="Add --predict FLOPS, or --predict-runs TARGETS for other sizes.")
     budgets = [parse_flops(text) for text in predict]
     runs = read_run_table(table, **reading_choices([*column, f"loss={soft}"], unit, where, keep, drop, allow, skip_incomplete))
     scored = read_scores(table, table=runs, metric=metric, chance=chance)
     scored = scored.with_pool(read_pool(pool, soft=soft, metric=metric, chance=chance)) if pool else scored
+    wanted = read_targets(predict_runs, like=runs) if predict_runs else ()
     result = fit(runs, seed=seed)
     curve = fit_sigmoid(scored.soft, accuracy=scored.accuracy, chance=chance, questions=questions, seed=seed)
-    forecasts = [forecast_downstream(result, curve, flops=flops) for flops in budgets]
+    targets = [*(optimal_target(result, flops) for flops in budgets), *target_runs(result, wanted)]
+    forecasts = [forecast_target(result, curve, target) for target in targets]
     if as_json:
         from marin_scaling.canonical_json import dump_canonical
 

@@ -203,13 +203,20 @@ def forecast(
     >>> ahead.interval()[0] < 2.3331 < ahead.interval()[1]  # the law's value there
     True
     """
+    target = target_of(result, flops=flops, params=params, tokens=tokens, unique_tokens=unique_tokens)
+    return forecast_runs(result, [target], seed=seed)[0]
+
+
+def target_of(
+    result: FitResult, *, flops: float, params: float | None, tokens: float | None, unique_tokens: float | None = None
+) -> Target:
+    """Return a run of `flops` with this size, or the compute-optimal one; errors as in `forecast`."""
     if params is None and tokens is None:
         _check(result, flops)
-        return forecast_runs(result, [optimal_target(result, flops, unique_tokens=unique_tokens)], seed=seed)[0]
+        return optimal_target(result, flops, unique_tokens=unique_tokens)
     if params is None or tokens is None:
         raise UsageError("A size needs both params and tokens.", fix="Give both, or neither.")
-    target = Target(flops=flops, params=params, tokens=tokens, active_params=params, unique_tokens=unique_tokens)
-    return forecast_runs(result, [target], seed=seed)[0]
+    return Target(flops=flops, params=params, tokens=tokens, active_params=params, unique_tokens=unique_tokens)
 
 
 def targets_of(rows: pd.DataFrame) -> list[Target]:

@@ -69,9 +69,22 @@ def test_the_document_has_23_quantiles_and_both_steps(table):
     found = document(table, "--chance", "0.25", "--questions", "2000")
     (prediction,) = found["predictions"]
     assert list(prediction["quantiles"]) == [f"{level:g}" for level in LEVELS]
-    assert set(prediction["bands"]) == {"soft metric", "sigmoid", "residual"}
+    assert set(prediction["bands"]) == {"soft metric", "sigmoid", "form", "residual"}
     assert (found["metric"], found["soft_metric"], found["curve"]["questions"]) == ("arc", "arc_bpb", 2000)
     assert found["law"]["predictions"][0]["flops"] == prediction["flops"] == 1e21
+
+
+def test_the_runs_of_a_table_are_forecast_at_their_own_sizes(table, tmp_path):
+    """Two over-trained runs with names, and no run at all."""
+    targets = write(tmp_path / "targets.csv", pd.DataFrame({"run": ["a", "b"], "params": [7e8, 1e9], "tokens": [2e11, 2e11]}))
+    words = ["downstream", table, "--soft", "arc_bpb", "--metric", "arc", "--chance", "0.25"]
+    done = CliRunner().invoke(app, list(map(str, [*words, "--predict-runs", targets, "--json"])))
+    assert done.exit_code == 0, done.output
+    predictions = json.loads(done.stdout)["predictions"]
+    assert [(each["run"], each["params"], each["tokens"]) for each in predictions] == [("a", 7e8, 2e11), ("b", 1e9, 2e11)]
+    assert predictions[0]["median"] < predictions[1]["median"]
+    with pytest.raises(UsageError, match="--predict"):
+        CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
 
 
 def test_rows_without_an_accuracy_are_used_in_step_one_only_and_that_is_said(table):

@@ -6,11 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from marin_scaling.errors import FitRefused
+from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.accuracy_curve import fit_sigmoid, sigmoid_accuracy
-from marin_scaling.forecast.downstream import BAND_NOTES, DownstreamStatus, forecast_downstream
-from marin_scaling.forecast.forecast import LEVELS, forecast
+from marin_scaling.forecast.downstream import BAND_NOTES, GAIN, DownstreamStatus, Gain, accuracy_draws, forecast_downstream
+from marin_scaling.forecast.forecast import LEVELS, forecast, optimal_target, samples_of
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.run.table import simulate_ladder
 
@@ -63,7 +63,36 @@ def test_the_interval_is_wider_than_that_of_either_step_alone():
     ahead = forecast_downstream(*with_pool(), flops=1e22)
     half = (ahead.interval[1] - ahead.interval[0]) / 2
     assert set(ahead.bands) == set(BAND_NOTES)
-    assert all(0 < band < half for band in ahead.bands.values())
+    assert ahead.bands["form"] == 0  # the pool encloses the target
+    assert all(0 < band < half for cause, band in ahead.bands.items() if cause != "form")
+
+
+def test_beyond_the_best_run_the_form_of_the_curve_widens_and_raises_the_forecast():
+    """By the factor on the log error rate: with none, the quantiles are those of the two steps alone."""
+    result, curve = both_steps()
+    draws = samples_of(result, optimal_target(result, 1e21))
+    plain, stretched = (
+        np.quantile(accuracy_draws(curve, draws, seed=0, gain=gain).accuracy, (0.05, 0.5, 0.95))
+        for gain in (Gain(mean=0.0, deviation=0.0), GAIN)
+    )
+    assert stretched[2] - stretched[0] > 1.2 * (plain[2] - plain[0])
+    assert plain[1] < stretched[1] < plain[2]
+    assert forecast_downstream(result, curve, flops=1e21).bands["form"] > 0
+    inside = np.full(2000, curve.soft_range[1])
+    ours, theirs = (accuracy_draws(curve, inside, seed=0, gain=gain).accuracy for gain in (GAIN, Gain(mean=9.0, deviation=9.0)))
+    assert ours.tolist() == theirs.tolist()
+
+
+def test_a_size_that_is_given_is_forecast_at_its_own_soft_metric():
+    """Ten times over-trained at the same compute: the soft metric of the surface there, and a lower accuracy."""
+    result, curve = with_pool()
+    best = optimal_target(result, 1e21)
+    longer = forecast_downstream(result, curve, flops=1e21, params=best.params / 4, tokens=best.tokens * 4)
+    assert longer.soft.params == best.params / 4
+    assert longer.soft == forecast(result, flops=1e21, params=best.params / 4, tokens=best.tokens * 4)
+    assert longer.median < forecast_downstream(result, curve, flops=1e21).median
+    with pytest.raises(UsageError, match="both"):
+        forecast_downstream(result, curve, flops=1e21, params=1e9)
 
 
 def test_a_noisier_ladder_widens_the_soft_part_and_noisier_accuracies_the_others():
