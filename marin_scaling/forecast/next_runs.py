@@ -214,10 +214,10 @@ def advice_text(advice: Advice) -> str:
 
 INFERENCE_FLOPS = 2.0
 """FLOPs of a forward pass for each active parameter and token, as in Sardana et al. 2024."""
-_SMALLEST, _SIZES = 0.02, 200
+_SMALLEST, _SIZES = 0.02, 100
 """Smallest size compared, relative to N*, and the number of sizes."""
-_LONGEST, _HALVINGS = 1e3, 40
-"""Most tokens searched, relative to D*."""
+_LONGEST, _HALVINGS, _ROUNDS = 1e3, 30, 3
+"""Most tokens searched, relative to D*, halvings of that range, and rounds of the search."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -327,24 +327,39 @@ def size_for_inference(
 
 
 def _tokens_to_the_loss(result: FitResult, optimum: Target, params: Array) -> Array:
-    """Return the tokens with which each size has the optimum's median loss, infinite if no number has: (size,)."""
-    wanted = _medians(result, optimum, np.array([optimum.active_params]), np.array([optimum.tokens]))[0]
+    """Return the tokens with which each size has the optimum's median loss, infinite if no number has: (size,).
+
+    The surface alone is fast enough for a search; what the forecast adds to it changes slowly, and is added in each round.
+    """
+    wanted = _medians(result, optimum, np.array([optimum.active_params]), np.array([optimum.tokens]), as_forecast=True)[0]
+    tokens, added = np.full_like(params, optimum.tokens), np.zeros_like(params)
+    for _ in range(_ROUNDS):
+        added = _medians(result, optimum, params, tokens, as_forecast=True) - _medians(result, optimum, params, tokens)
+        tokens, reached = _tokens_on_surface(result, optimum, params, wanted - added)
+    tokens = np.where(reached, tokens, np.inf)
+    tokens[0] = optimum.tokens
+    return np.asarray(tokens)
+
+
+def _tokens_on_surface(result: FitResult, optimum: Target, params: Array, wanted: Array) -> tuple[Array, Array]:
+    """Return the tokens with which each size has its wanted log loss by the surface, and True where a number has: (size,)."""
     low, high = np.full_like(params, np.log(optimum.tokens)), np.full_like(params, np.log(_LONGEST * optimum.tokens))
     reached = _medians(result, optimum, params, np.exp(high)) <= wanted
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = _medians(result, optimum, params, np.exp(middle)) > wanted
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    tokens = np.where(reached, np.exp(high), np.inf)
-    tokens[0] = optimum.tokens
-    return np.asarray(tokens)
+    return np.exp(high), np.asarray(reached)
 
 
-def _medians(result: FitResult, optimum: Target, params: Array, tokens: Array) -> Array:
+def _medians(result: FitResult, optimum: Target, params: Array, tokens: Array, *, as_forecast: bool = False) -> Array:
+    """Return median log losses of sizes by the law's surface if it has one, or as they are forecast: (size,)."""
     if optimum.unique_tokens is not None:
         tokens = effective_tokens(tokens, unique_tokens=optimum.unique_tokens)
-    losses = result.law.log_losses(params=params, tokens=tokens)
+    losses = None if as_forecast else result.law.log_losses(params=params, tokens=tokens)
     if losses is None:
         flops = result.allocation.cost.at(params) * params * tokens
-        losses = result.law.draws(Targets(flops=flops, params=params, tokens=tokens), seed=result.seed).losses
+        total = params * sparsity_of(result.frame)
+        targets = Targets(flops=flops, params=params, tokens=tokens, total_params=total)
+        losses = np.log(result.law.draws(targets, seed=result.seed).losses)
     return np.asarray(np.median(losses, axis=0))
