@@ -33,6 +33,7 @@ def _log(middle: float, deviation: float) -> Normal:
 PRIORS = {
     "first (until 24 November)": replace(
         TODAY,
+        slope=_log(0.05, 1.0),
         reducible_share=Normal(mean=0.0, deviation=0.6),
         size_exponent=_log(0.4, 0.5),
     ),
@@ -43,7 +44,8 @@ PRIORS = {
     "sizes' exponents about 0.6": replace(TODAY, size_exponent=_log(0.6, 0.4)),
     "sizes' exponents within 0.3 in log": replace(TODAY, size_exponent=_log(0.5, 0.3)),
     "the frontier's exponent about 0.12": replace(TODAY, frontier_exponent=_log(0.12, 0.45)),
-    "slopes within 0.4 in log": replace(TODAY, slope=_log(0.055, 0.4)),
+    "slopes about 0.05, within 1 in log (until 29 November)": replace(TODAY, slope=_log(0.05, 1.0)),
+    "slopes within 0.3 in log": replace(TODAY, slope=_log(0.055, 0.3)),
     "misfit about 0.9 %": replace(TODAY, misfit=_log(0.009, 0.6)),
 }
 
@@ -114,7 +116,8 @@ def main() -> None:
         rows=rows,
         packages=("numpy", "scipy", "pandas"),
         notes=[
-            "Score: suites and their cuts count the same; the other columns count every forecast once.",
+            "The surface alone, always with Student's t for slopes and share. Score: suites and their cuts count the same; the other "
+            "columns count every forecast once.",
             "Chosen by the others: " + "; ".join(f"{suite}: {name}" for suite, name in others.items()) + ".",
         ],
         write=options.write,
