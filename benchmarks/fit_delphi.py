@@ -1,8 +1,7 @@
 """How long `marin-scale fit runs/delphi --predict 1e23` takes, as a whole process and by its parts.
 
-Whole processes: wall time and peak memory. Parts: in one fresh process, in the order in which the command does them; the
-whole (which has no back-test and no sensitivity) is more than their sum by the start of the interpreter and of the command
-line. Wanted: at most 2 s, and 3 s for the complete forecast of a process that has started.
+Whole processes, with their back-test: wall and processor time, and peak memory. Parts: wall time in one fresh process, in the
+order in which the command does them. Wanted: at most 1.5 s, and 3 s for the complete forecast of a process that has started.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ print(json.dumps([after - before for before, after in zip(clock, clock[1:])]))
 """
 
 
-def whole() -> tuple[float, int]:
-    """Seconds and peak kilobytes of one process."""
+def whole() -> tuple[float, float, int]:
+    """Wall seconds, processor seconds and peak kilobytes of one process."""
     command = [sys.executable, "-P", "-m", "marin_scaling.cli", "fit", "runs/delphi", "--predict", "1e23"]
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -59,7 +58,7 @@ def whole() -> tuple[float, int]:
     elapsed = time.perf_counter() - began
     if status != 0:
         raise SystemExit("marin-scale fit failed")
-    return elapsed, usage.ru_maxrss
+    return elapsed, usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
 
 def parts() -> list[float]:
@@ -76,17 +75,21 @@ def main() -> None:
     by_part = list(zip(*[parts() for _ in range(REPETITIONS)], strict=True))
     complete = median(sum(seconds[2:]) for seconds in zip(*by_part, strict=True))
     rows: list[list[object]] = [
-        ["whole process", f"{median(seconds for seconds, _ in runs):.2f}", f"{max(peak for _, peak in runs) / 1024:.0f}"],
-        *([name, f"{median(seconds):.2f}", ""] for name, seconds in zip(STEPS, by_part, strict=True)),
-        ["fit, forecast, back-test and sensitivity (each law alone, ten refits)", f"{complete:.2f}", ""],
+        [
+            "whole process, with its back-test",
+            *(f"{median(run[part] for run in runs):.2f}" for part in (0, 1)),
+            f"{max(run[2] for run in runs) / 1024:.0f}",
+        ],
+        *([name, f"{median(seconds):.2f}", "", ""] for name, seconds in zip(STEPS, by_part, strict=True)),
+        ["fit, forecast, back-test and sensitivity (each law alone, ten refits)", f"{complete:.2f}", "", ""],
     ]
     publish(
         "marin-scale fit runs/delphi --predict 1e23",
-        columns=("what", "median seconds", "peak MiB"),
+        columns=("what", "median seconds", "processor seconds", "peak MiB"),
         rows=rows,
         packages=("numpy", "pandas", "pyarrow"),
         notes=[
-            f"Median of {REPETITIONS} processes each; wanted: at most 2 s for the whole, at most 3 s for the complete forecast."
+            f"Median of {REPETITIONS} processes each; wanted: at most 1.5 s for the whole, 3 s for the complete forecast."
         ],
         write=options.write,
     )

@@ -116,8 +116,8 @@ def main() -> None:
         rows=rows,
         packages=("numpy", "scipy", "pandas"),
         notes=[
-            "The surface alone, always with Student's t for slopes and share. Score: suites and their cuts count the same; the other "
-            "columns count every forecast once.",
+            "The surface alone, always with Student's t for slopes and share. Score: suites and their cuts count the same; the "
+            "other columns count every forecast once.",
             "Chosen by the others: " + "; ".join(f"{suite}: {name}" for suite, name in others.items()) + ".",
         ],
         write=options.write,
