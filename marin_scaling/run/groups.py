@@ -291,8 +291,9 @@ def _budget_step(frame: pd.DataFrame, ratio: Array, size: Array) -> Finding | No
     levels = np.unique(budgets)
     if not 1 < len(levels) <= _MOST_BUDGETS:
         return None
-    parts = pd.DataFrame({f"{n}": np.where(budgets >= level, "above", "below") for n, level in enumerate(levels) if n})
-    found = shifted_groups(parts, height=ratio, coordinates=[np.log(size)], least=LEAST_COUNT_SHIFT)
+    rows = evenly_spread(len(budgets))  # a million runs would need a gigabyte of labels
+    parts = pd.DataFrame({f"{n}": np.where(budgets[rows] >= level, "above", "below") for n, level in enumerate(levels) if n})
+    found = shifted_groups(parts, height=ratio[rows], coordinates=[np.log(size[rows])], least=LEAST_COUNT_SHIFT)
     if not found:
         return None
     first = int(found[0].column)
