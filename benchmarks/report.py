@@ -36,7 +36,8 @@ def publish(
     write: bool,
 ) -> None:
     """Print the table, and write it to results/ under the name of the script when asked."""
-    lines = [f"# {title}", "", _where_and_when(packages), "", _row(columns), _row(["---"] * len(columns)), *map(_row, rows)]
+    table = map(table_row, (columns, ["---"] * len(columns), *rows))
+    lines = [f"# {title}", "", _where_and_when(packages), "", *table]
     for note in notes:
         lines += ["", note]
     text = "\n".join(lines) + "\n"
@@ -55,7 +56,8 @@ def _where_and_when(packages: Sequence[str]) -> str:
     )
 
 
-def _row(cells: Sequence[object]) -> str:
+def table_row(cells: Sequence[object]) -> str:
+    """A row of a Markdown table."""
     return "| " + " | ".join(map(str, cells)) + " |"
 
 

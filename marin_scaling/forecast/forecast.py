@@ -56,7 +56,7 @@ class Target:
 
     `run` is the name in a table of runs to forecast, and `observed` its measured loss, None if unknown.
     `unique_tokens` are those that the run repeats, None if all its tokens are new. `is_optimal` is True for an optimum that
-    they limit.
+    they limit. `log_error` is the standard deviation of a further error of the log loss.
     """
 
     flops: float
@@ -67,6 +67,7 @@ class Target:
     observed: float | None = None
     unique_tokens: float | None = None
     is_optimal: bool = False
+    log_error: float = 0.0
 
     @property
     def worth(self) -> float:
@@ -296,7 +297,11 @@ def interval_along(result: FitResult, *, flops: Array, levels: tuple[float, ...]
 def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDraws:
     if not result.law.knows_any_size:
         _require_optimal(result, targets)
-    return result.law.draws(_arrays(targets), seed=seed)
+    draws, errors = result.law.draws(_arrays(targets), seed=seed), np.array([target.log_error for target in targets])
+    if not errors.any():
+        return draws
+    factors = np.exp(errors * np.random.default_rng([seed, 1]).normal(size=draws.losses.shape))
+    return replace(draws, losses=draws.losses * factors)
 
 
 def _arrays(targets: Sequence[Target]) -> Targets:

@@ -4,6 +4,8 @@ The model is log loss(f) = log end + shape(f), with f the share of the run that 
 trained for tokens that grow with their size, have nearly one shape (Qiu et al. 2025, "Scaling Collapse"). The shape is a mean
 at each f, slopes in log FLOPs and log tokens per parameter, and a deviation of the run that vanishes at the end. The forecast
 of the end comes from the law; the curve of a run in training narrows it.
+
+Curves under another schedule are converted with a law of annealing, the multi-power law (Luo et al. 2025).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from scipy.special import ndtr
 from scipy.stats import chi2
 
@@ -42,6 +45,70 @@ _SMOOTHING = 0.25  # of their standard deviation
 _WIDE = (0.6, 1.05)  # range of an unknown final loss, in units of the lowest loss so far
 _IMPROBABLE = 1e-6  # chance of a curve below which it is unlike the known ones
 _LEAST_WEIGHT = 2e-3  # of a size of deviations and noise
+# Multi-power law, fitted to three curves of 25M parameters with 24,000 steps (`benchmarks/loss_curves.py`), rounded
+_STEPS = 24.0  # a run, in units of the constants: thousands of steps at the full rate
+_POWER, _DROP, _SPEED, _SETTLING, _SLOWER = 0.52, 0.176, 61.0, 0.198, 0.816  # of S; nats per token; of the drop
+_TRANSFER = 0.32  # standard deviation of a conversion's relative error: constants of 100M curves on those of 25M
+MOST_TRANSFER = 0.06
+"""Largest change of a final log loss by another schedule; the largest measured ones are 0.028 and, once, 0.047."""
+_SETTLED = 0.15  # share of a run from which its curve follows the law
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Learning rate by the share of a run: it rises for `warmup`, stays, and falls to `floor` in the last `decay`."""
+
+    warmup: float = 0.0
+    decay: float | None = None
+    """None: everything after the warm-up."""
+    shape: str = "linear"
+    floor: float = 0.0
+
+    def rates(self, shares: Array) -> Array:
+        """Return the learning rate at shares of the run, as a share of its peak.
+
+        >>> Schedule(decay=0.5).rates(np.array([0.25, 0.5, 0.75, 1.0])).tolist()
+        [1.0, 1.0, 0.5, 0.0]
+        """
+        decay = 1 - self.warmup if self.decay is None else self.decay
+        done = np.clip((shares - 1 + decay) / decay, 0.0, 1.0) if decay else np.zeros_like(shares)
+        left = {"cosine": (1 + np.cos(np.pi * done)) / 2, "sqrt": 1 - np.sqrt(done)}.get(self.shape, 1 - done)
+        return np.asarray(np.minimum(self.floor + (1 - self.floor) * left, shares / max(self.warmup, 1e-9)))
+
+
+def change_of_schedule(losses: Array, before: Schedule, after: Schedule) -> Array:
+    """Return the change of a run's log loss at `FRACTIONS` (20,) under another schedule, by the multi-power law.
+
+    `losses` are those under `before` at `FRACTIONS`, in nats per token, NaN where unknown. `FitRefused` for fewer than three
+    after 15 % of the run.
+
+    >>> change = change_of_schedule(3 + 0.5 * np.array(FRACTIONS) ** -0.5, Schedule(decay=0.0), Schedule(decay=0.2))
+    >>> bool(abs(change[:16]).max() < 1e-3), round(float(change[-1]), 3)
+    (True, -0.023)
+    """
+    at = np.flatnonzero(np.isfinite(losses) & (np.array(FRACTIONS) >= _SETTLED))
+    if len(at) < 3:
+        raise FitRefused(
+            f"A curve has {len(at)} of its marks after {_SETTLED:.0%} of the run; a change of schedule needs 3.",
+            fix="Add the rest of the curve, or leave the run out of the table.",
+        )
+    (steps, drop), (others, other_drop) = _annealing(before), _annealing(after)
+    design = np.column_stack([np.ones(len(at)), steps[at] ** -_POWER])
+    (floor, height), _ = nnls(design, losses[at] + drop[at])
+    one, two = floor + height * steps**-_POWER - drop, floor + height * others**-_POWER - other_drop
+    return np.asarray(np.log(two / one))
+
+
+def _annealing(schedule: Schedule) -> tuple[Array, Array]:
+    """Return steps at the full rate, in thousands, and the drop of the loss by lower rates, in nats per token: (20,) each."""
+    grid = np.linspace(0.0, 1.0, 1201)
+    rates = np.maximum(schedule.rates(grid), 1e-4)
+    steps = _STEPS * np.concatenate([[0.0], np.cumsum((rates[1:] + rates[:-1]) / 2 * np.diff(grid))])
+    falls = np.maximum(rates[:-1] - rates[1:], 0.0)
+    places = np.searchsorted(grid, np.array(FRACTIONS) - 1e-9)
+    since = np.maximum(steps[places, None] - steps[None, :-1], 0.0)  # (fraction, fall); 0 before the fall
+    settled = 1 - (_SPEED * rates[1:] ** -_SLOWER * since + 1) ** -_SETTLING
+    return steps[places], _DROP * settled @ falls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +179,12 @@ def _interpolated(done: Array, logs: Array, fraction: float) -> float | None:
     return float(np.interp(fraction, done[after - 1 : after + 1], logs[after - 1 : after + 1]))
 
 
-def forecast_curve(known: Sequence[RunCurve], run: RunCurve, ends: Array) -> CurveForecast:
+def forecast_curve(known: Sequence[RunCurve], run: RunCurve, ends: Array, *, changes: Array | None = None) -> CurveForecast:
     """Forecast the curve of `run` from those of smaller runs, given equally likely final losses `ends` of it (draw,).
 
-    Losses of `run` that are known already narrow the rest and the end. Curves may be of another metric than the final losses,
-    such as the training loss; all must be of one. `FitRefused` if fewer than two curves are known.
+    `changes` (20,) are those of log losses by the schedule of `run`, if the known curves are converted to it; `ends` have
+    their error. Losses of `run` that are known already narrow the rest and the end. Curves may be of another metric than the
+    final losses, such as the training loss; all must be of one. `FitRefused` if fewer than two curves are known.
 
     >>> flops = [1e18, 4e18, 1.6e19]
     >>> shape = np.array(FRACTIONS) ** -0.1
@@ -132,7 +200,7 @@ def forecast_curve(known: Sequence[RunCurve], run: RunCurve, ends: Array) -> Cur
             f"{len(usable)} runs have a loss curve; the forecast of a curve needs {LEAST_CURVES}.",
             fix="Add the curves of more runs of the table.",
         )
-    found = _quantiles(_shapes(usable, run), np.log(run.losses), _thinned(np.log(ends)))
+    found = _quantiles(_shapes(usable, run), np.log(run.losses), _Ends.of(ends, changes))
     if found.seen:
         return found
     end = dict(zip(CURVE_LEVELS, np.quantile(ends, CURVE_LEVELS).tolist(), strict=True))  # not smoothed
@@ -223,16 +291,40 @@ def _information(known: Sequence[RunCurve], run: RunCurve, spread: Array) -> tup
     return information, right, square, log_scale, degrees
 
 
-def _thinned(ends: Array) -> Array:
-    """Return `_ENDS` means of equally many sorted draws, or all of fewer draws."""
-    return np.array([part.mean() for part in np.array_split(np.sort(ends), min(_ENDS, len(ends)))])
+@dataclass(frozen=True, kw_only=True)
+class _Ends:
+    """Logs of equally likely final losses (end,), and the error of converted curves: their changes against that of the end."""
+
+    logs: Array
+    changes: Array
+    slope: float
+    """Expected relative error of the conversion by the log of the end."""
+    variance: float
+    """Rest of the relative error, which the end does not tell."""
+    early: Array
+    """Variance of the log losses before the law holds, where the error is their own."""
+
+    @classmethod
+    def of(cls, ends: Array, changes: Array | None) -> _Ends:
+        logs, spread = np.log(ends), max(float(np.log(ends).std()), 1e-9)
+        thinned = np.array([part.mean() for part in np.array_split(np.sort(logs), min(_ENDS, len(logs)))])
+        every = np.zeros(len(FRACTIONS)) if changes is None else changes
+        is_early = np.array(FRACTIONS) < _SETTLED
+        told = _TRANSFER * float(every[-1]) / spread  # correlation of the error with the end
+        return cls(
+            logs=thinned,
+            changes=np.where(is_early, 0.0, every) - every[-1],
+            slope=told * _TRANSFER / spread,
+            variance=_TRANSFER**2 * max(1 - told**2, 0.0),
+            early=np.where(is_early, _TRANSFER * every, 0.0) ** 2,
+        )
 
 
-def _quantiles(shapes: Sequence[_Shape], seen: Array, ends: Array) -> CurveForecast:
+def _quantiles(shapes: Sequence[_Shape], seen: Array, ends: _Ends) -> CurveForecast:
     """Return quantiles of the log-normal mixture over shapes and ends, given the log losses seen (NaN: not seen)."""
     count = len(shapes[0].mean)
     at = np.flatnonzero(np.isfinite(seen[:count]))
-    bandwidth = _SMOOTHING * float(ends.std()) + 1e-9
+    bandwidth = _SMOOTHING * float(ends.logs.std()) + 1e-9
     parts = [_given(each, seen[at], at, ends=ends, bandwidth=bandwidth) for each in shapes]
     log_weights, means, deviations = (np.stack(each) for each in zip(*parts, strict=True))
     weights = np.exp(log_weights - log_weights.max())  # (shape, end)
@@ -257,7 +349,7 @@ def _is_unlike(shapes: Sequence[_Shape], seen: Array, at: NDArray[np.intp]) -> b
     return len(at) > 1 and max(chances) < _IMPROBABLE
 
 
-def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, bandwidth: float) -> tuple[Array, Array, Array]:
+def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: _Ends, bandwidth: float) -> tuple[Array, Array, Array]:
     """Return log weights (end,), means (end, fraction + 1) and standard deviations (fraction + 1,) of log losses and log end.
 
     Log losses and log end are jointly normal around each end, with the smoothing's variance common to all of them.
@@ -265,8 +357,11 @@ def _given(shape: _Shape, seen: Array, at: NDArray[np.intp], *, ends: Array, ban
     count = len(shape.mean)
     covariance = np.full((count + 1, count + 1), bandwidth**2)
     covariance[:count, :count] += shape.covariance
-    means = ends[:, None] + np.append(shape.mean, 0.0)
-    log_weights = np.full(len(ends), shape.log_weight)
+    changes = np.append(ends.changes[:count], 0.0)
+    covariance += ends.variance * np.outer(changes, changes) + np.diag(np.append(ends.early[:count], 0.0))
+    errors = ends.slope * (ends.logs - ends.logs.mean())
+    means = ends.logs[:, None] + np.append(shape.mean, 0.0) + errors[:, None] * changes
+    log_weights = np.full(len(ends.logs), shape.log_weight)
     if len(at):
         root = np.linalg.cholesky(covariance[np.ix_(at, at)])
         off = np.linalg.solve(root, (seen - means[:, at]).T)
@@ -290,16 +385,45 @@ def curve_from_ladder(
 
     `seen` are its losses at `FRACTIONS` so far, NaN where unknown. Errors as in `forecast_curve`.
     """
-    known = _known_curves(ladder)
+    known, changes = _known_curves(ladder), schedule_changes(ladder["curves"])
     run = _curve_of(target, losses=np.full(len(FRACTIONS), np.nan) if seen is None else seen)
-    return forecast_curve(known, run, np.array(ends))
+    mean = np.mean([*changes.values()], axis=0) if changes else None
+    return forecast_curve(known, run, np.array(ends), changes=mean)
+
+
+def schedule_changes(curves: Mapping[str, Any]) -> dict[str, Array]:
+    """Return changes of log losses (20,) by run under the target's schedule, from `curves` of `ladder.json`; empty without.
+
+    `FitRefused` for changes of a final loss beyond those on which the law was tested.
+    """
+    if "schedule" not in curves or curves["schedule"] == curves["runs_schedule"]:
+        return {}
+    before, after = (Schedule(**curves[name]) for name in ("runs_schedule", "schedule"))
+    losses = {each["run"]: np.array(each["losses"], dtype=np.float64) for each in curves["runs"]}
+    found = {run: change_of_schedule(each, before, after) for run, each in losses.items()}
+    if (most := max(abs(float(each[-1])) for each in found.values())) > MOST_TRANSFER:
+        raise FitRefused(
+            f"The other schedule changes the final loss of a run by {most:.1%}; the law of annealing is tested up to "
+            f"{MOST_TRANSFER:.0%}.",
+            fix="Train the runs with the target's schedule.",
+        )
+    return found
+
+
+def schedule_error(curves: Mapping[str, Any] | None) -> float:
+    """Return the standard deviation of the log of a final loss that a change of schedule adds; 0 without one."""
+    changes = schedule_changes(curves or {})
+    return _TRANSFER * abs(float(np.mean([each[-1] for each in changes.values()]))) if changes else 0.0
 
 
 def _known_curves(ladder: Mapping[str, Any]) -> list[RunCurve]:
-    """Return the curves of the runs in `ladder.json`; a run whose final loss was estimated has none."""
-    rows = {row["run"]: row for row in ladder["rows"]}
+    """Return the curves of the runs in `ladder.json` under the target's schedule; an estimated final loss is left out."""
+    rows, changes = {row["run"]: row for row in ladder["rows"]}, schedule_changes(ladder["curves"])
     curves, estimated = ladder["curves"]["runs"], ladder["curves"].get("complete", ())
-    known = [_curve_of(rows[each["run"]], losses=np.array(each["losses"], dtype=np.float64)) for each in curves]
+    known = [
+        _curve_of(rows[each["run"]], losses=np.array(each["losses"], dtype=np.float64) * np.exp(changes.get(each["run"], 0.0)))
+        for each in curves
+    ]
     return [replace(each, end=None) if curve["run"] in estimated else each for curve, each in zip(curves, known, strict=True)]
 
 

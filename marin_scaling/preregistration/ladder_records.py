@@ -7,11 +7,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import zip_longest
-from math import isclose, isnan
+from math import exp, isclose, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from marin_scaling.canonical_json import has_digest, load_canonical, sha256_hex
 from marin_scaling.errors import DocumentError, MarinScalingError, RunTableError, refuse
@@ -118,10 +119,10 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
         return VerifiedStep(what="ladder", evidence=why, compared=False)
     _require_unchanged(path, source, where=where)
     curves = ladder.get("curves")
-    if curves and curves["complete"] and not is_present(root / curves["path"]):
+    if _changes_losses(curves) and not is_present(root / curves["path"]):
         why = f"not compared: {curves['path']} is not here, from which the losses of some runs were estimated"
         return VerifiedStep(what="ladder", evidence=why, compared=False)
-    if curves and curves["complete"]:
+    if _changes_losses(curves):
         _require_unchanged(root / curves["path"], curves, where=where)
     for stated, found in zip_longest(ladder["rows"], _rows_of_table(path, root, json.dumps([source, curves]))):
         if stated != found:
@@ -151,11 +152,43 @@ def _rows_of_table(path: Path, root: Path, described: str) -> list[dict[str, Any
 def read_signed_table(
     path: Path, choices: ReadingChoices, *, curves: Mapping[str, Any] | None, root: Path = Path()
 ) -> RunTable:
-    """Read the runs of an outside run's forecast; final losses of `curves["complete"]` are estimated from their curves.
+    """Read the runs of an outside run's forecast, whose final losses are estimated and converted as `curves` says.
 
-    `curves` is that of `ladder.json` or of a target file. `RunTableError` as in `read_run_table`, and for a run to complete
-    that is missing, has a final loss, or no curve.
+    `curves` is that of `ladder.json` or of a target file. Losses of `curves["complete"]` are estimated, and those of a
+    `runs_schedule` are converted to the target's schedule. `RunTableError` as in `read_run_table`, and for a run to complete
+    that is missing, has a final loss, or no curve, or a run to convert without a curve.
     """
+    table = _completed_table(path, choices, curves=curves, root=root)
+    if not curves or not curves.get("schedule"):
+        return table
+    return _converted(table, curves, path=root / curves["path"])
+
+
+def _changes_losses(curves: Mapping[str, Any] | None) -> TypeGuard[Mapping[str, Any]]:
+    """Return True if losses of the table are estimated or converted from its curves."""
+    return bool(curves and (curves["complete"] or curves.get("schedule")))
+
+
+def _converted(table: RunTable, curves: Mapping[str, Any], *, path: Path) -> RunTable:
+    """Return the table with losses of the target's schedule, to six digits."""
+    from marin_scaling.fitting.fit import chosen_runs
+    from marin_scaling.forecast.loss_curve import schedule_changes
+    from marin_scaling.run.table import signed_rows
+
+    fitted = chosen_runs(table)
+    rows = [ladder_row(row) for row in signed_rows(fitted.frame)]
+    changes = schedule_changes({**curves, "runs": curves_of_runs(path, rows, columns=curves["columns"])})
+    if changes and (missing := [row["run"] for row in rows if row["run"] not in changes]):
+        raise RunTableError(
+            f"{path} has no curve of {joined(missing, most=6)}.",
+            why="The loss of a run under another schedule is computed from its curve.",
+            fix=f"Add the curves, or leave these runs out: --drop {missing[0]}",
+        )
+    losses = [float(f"{row['loss'] * exp(changes.get(row['run'], [0.0])[-1]):.6g}") for row in rows]
+    return replace(fitted, frame=fitted.frame.assign(loss=losses))
+
+
+def _completed_table(path: Path, choices: ReadingChoices, *, curves: Mapping[str, Any] | None, root: Path) -> RunTable:
     from marin_scaling.run.table import read_cells, read_run_table, table_of_frame
     from marin_scaling.run.table_io import number_in
 
@@ -223,7 +256,8 @@ def _estimated_ends(path: Path, frame: pd.DataFrame, curves: Mapping[str, Any]) 
 
 def _estimated(curves: Mapping[str, Any] | None) -> str:
     names = joined((curves or {}).get("complete", ()))
-    return f" (the final loss of {names} estimated from its curve)" if names else ""
+    converted = " (final losses converted to the target's schedule)" if (curves or {}).get("schedule") else ""
+    return (f" (the final loss of {names} estimated from its curve)" if names else "") + converted
 
 
 def _require_unchanged(path: Path, source: Mapping[str, Any], *, where: str) -> None:

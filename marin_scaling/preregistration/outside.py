@@ -23,7 +23,15 @@ from marin_scaling.files import publish_folder, read_bytes, write_once
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import FitResult, fit
 from marin_scaling.fitting.law import DEFAULT_LAW
-from marin_scaling.forecast.loss_curve import OTHER_METRIC, curve_from_ladder, curve_rows, curve_text, ends_apart
+from marin_scaling.forecast.loss_curve import (
+    OTHER_METRIC,
+    curve_from_ladder,
+    curve_rows,
+    curve_text,
+    ends_apart,
+    schedule_changes,
+    schedule_error,
+)
 from marin_scaling.ladder.config import Promise
 from marin_scaling.preregistration.events.notice import require_not_ended, restarts_of
 from marin_scaling.preregistration.events.observation import (
@@ -260,21 +268,21 @@ def forecast_outside(
 
     require_law(law)
     promised, source = target.target(), _source(Path(table), choices)
-    wanted = None if target.curves is None else target.curves.model_dump(mode="json")
+    wanted = None if target.curves is None else _with_schedule(target.curves, metric=target.metric)
     result = fit(_in_metric(read_signed_table(Path(table), choices, curves=wanted), target), law=law)
     _require_active(result, target)
     active = target.active_params or target.params
     size = WantedRun(params=target.params, tokens=target.tokens, active_params=active)
     (run,) = target_runs(result, [size])
     doubts = _doubts_of_flops(target, cost=run.flops)
-    run = replace(run, flops=target.flops)
+    curves = None if target.curves is None else _curves(target.curves, result.rows)
+    run = replace(run, flops=target.flops, log_error=schedule_error(curves))
     on_message(f"{promise_text(target)}\n")
     tested = backtest_of_fit(result)
     document, losses = documented(result, tested, target=run, on_message=on_message)
-    curves = None if target.curves is None else _curves(target.curves, result.rows)
     if curves is not None:
         _add_curve(document, curves, rows=result.rows, target=promised, losses=losses, on_message=on_message)
-    estimates = _doubts_of_estimates(result.rows, curves)
+    estimates = [*_doubts_of_estimates(result.rows, curves), *_doubts_of_schedules(curves)]
     document["warnings"] = [*document["warnings"], *estimates]
     doubts += [*estimates, *_doubts_of_names(result.rows, curves)]
     doubts += [*backtest_doubts(tested), *unsaid(target.promise, of="the target file")]
@@ -289,6 +297,28 @@ def forecast_outside(
 def _doubts_of_estimates(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None) -> list[str]:
     estimated = [row for row in rows if curves is not None and row["run"] in curves["complete"]]
     return [f"the final loss of {row['run']}, {row['loss']:.6g}, is estimated from its curve" for row in estimated]
+
+
+def _with_schedule(source: CurvesSource, *, metric: str) -> dict[str, Any]:
+    """Return the source of curves as a document; `UsageError` if losses of this metric cannot be converted."""
+    if source.schedule != source.runs_schedule and unit_of(metric) != unit_of("nats_per_token"):
+        raise UsageError(
+            f"curves.schedule is another one than curves.runs_schedule, and the metric is {metric}.",
+            why="The law of annealing converts losses in nats per token; bits per byte depend on the tokenizer.",
+            fix="Forecast a loss in nats per token, or train the runs with the target's schedule.",
+        )
+    return source.model_dump(mode="json")
+
+
+def _doubts_of_schedules(curves: Mapping[str, Any] | None) -> list[str]:
+    """Return a warning that states by how much a change of schedule moved the final losses."""
+    if not (changes := [each[-1] for each in schedule_changes(curves or {}).values()]):
+        return []
+    low, high = (100 * math.expm1(each) for each in (min(changes), max(changes)))
+    return [
+        f"final losses were converted from runs_schedule to schedule by {low:+.2f} to {high:+.2f} %; the forecast counts "
+        f"{164.5 * schedule_error(curves):.2f} % for errors of this (90 %), as on curves of 25M and 100M parameters"
+    ]
 
 
 def _doubts_of_names(rows: Sequence[Mapping[str, Any]], curves: Mapping[str, Any] | None) -> list[str]:

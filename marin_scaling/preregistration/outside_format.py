@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.strict_model import (
@@ -65,6 +65,28 @@ class CurveOfRun(Part):
     losses: Annotated[list[Positive | None], Field(min_length=20, max_length=20)]
 
 
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ScheduleOfRuns(Part):
+    """Learning rate by the share of a run: it rises for `warmup`, stays at its peak, and falls to `floor` in `decay`."""
+
+    shape: Literal["linear", "cosine", "sqrt"] = "linear"
+    """form of the decay: linear, cosine, or 1 minus the root of the share"""
+    warmup: _Share = 0.0
+    """share of the run in which the rate rises"""
+    decay: _Share | None = None
+    """share of the run, its last one, in which the rate falls; default: everything after the warm-up"""
+    floor: _Share = 0.0
+    """rate after the decay, as a share of the peak"""
+
+    @model_validator(mode="after")
+    def _is_one_run(self) -> Self:
+        if self.warmup + (self.decay or 0.0) > 1:
+            raise ValueError(f"warmup {self.warmup:g} and decay {self.decay:g} are together more than the run")
+        return self
+
+
 class CurvesSource(Part):
     """Table of the runs' loss curves, with a row for each run and step, and the same loss of the target."""
 
@@ -78,6 +100,16 @@ class CurvesSource(Part):
     """planned steps of the target; default: its progress is counted in tokens"""
     complete: list[RunName] = Field(default_factory=list)
     """runs of the table without a final loss, which is estimated from their curves"""
+    schedule: ScheduleOfRuns | None = Field(default=None, exclude_if=lambda schedule: schedule is None)
+    """learning rate of the target, if that of the runs is another one"""
+    runs_schedule: ScheduleOfRuns | None = Field(default=None, exclude_if=lambda schedule: schedule is None)
+    """learning rate of all runs of the table, whose losses are then converted"""
+
+    @model_validator(mode="after")
+    def _has_both_schedules(self) -> Self:
+        if (self.schedule is None) != (self.runs_schedule is None):
+            raise ValueError("schedule and runs_schedule are given together: that of the target, and that of the table's runs")
+        return self
 
 
 class Curves(CurvesSource):

@@ -211,7 +211,7 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
 
     table = ladder_table(subjects["ladder.json"])
     result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
-    target = _promised(statement, result)
+    target = _promised(statement, result, curves=subjects["ladder.json"].get("curves"))
     (again,) = forecast_runs(result, [target])
     document = forecast_document(result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result))
     losses = thinned(samples_of(result, target).tolist())
@@ -223,14 +223,20 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
 
 
-def _promised(statement: Statement, result: FitResult) -> Target:
+def _promised(statement: Statement, result: FitResult, *, curves: Mapping[str, Any] | None) -> Target:
     """Return the forecast run: an outside run in its own size, a target of this tool as the compute-optimal run."""
     from marin_scaling.forecast.forecast import Target, optimal_target
+    from marin_scaling.forecast.loss_curve import schedule_error
 
     run = statement.predicate["targetRun"]
     if statement.is_outside:
-        active = float(run["paramsActive"])
-        return Target(flops=run["flops"], params=float(run["paramsTotal"]), tokens=float(run["tokens"]), active_params=active)
+        return Target(
+            flops=run["flops"],
+            params=float(run["paramsTotal"]),
+            tokens=float(run["tokens"]),
+            active_params=float(run["paramsActive"]),
+            log_error=schedule_error(curves),
+        )
     return optimal_target(result, run["flops"], unique_tokens=statement.unique_tokens)
 
 

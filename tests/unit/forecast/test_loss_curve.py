@@ -10,9 +10,12 @@ from marin_scaling.forecast.loss_curve import (
     FRACTIONS,
     CurveForecast,
     RunCurve,
+    Schedule,
+    change_of_schedule,
     forecast_curve,
     is_one_metric,
     losses_at_fractions,
+    schedule_changes,
 )
 from marin_scaling.laws import Array
 
@@ -124,3 +127,29 @@ def test_a_fraction_between_far_points_is_unknown() -> None:
     """Nothing is made up over a gap."""
     found = losses_at_fractions(np.array([0.1, 0.15, 0.4]), np.array([3.0, 2.9, 2.5]))
     assert np.flatnonzero(np.isfinite(found)).tolist() == [1, 2, 7]
+
+
+def test_a_change_of_schedule_is_undone_by_the_change_back() -> None:
+    """A cosine becomes a late decay and a cosine again; early losses are compared with the converted ones."""
+    losses = 2.6 + 0.75 * (24 * DONE) ** -0.5
+    cosine, late = Schedule(shape="cosine", floor=0.1), Schedule(decay=0.2)
+    changed = losses * np.exp(change_of_schedule(losses, cosine, late))
+    assert changed[14] > 1.01 * losses[14]
+    back = changed * np.exp(change_of_schedule(changed, late, cosine))
+    assert np.abs(np.log(back / losses)).max() < 0.005
+    assert not change_of_schedule(losses, late, late).any()
+
+
+def test_a_change_beyond_those_that_were_tested_is_refused() -> None:
+    """The drop is in nats, so that it is a large share of a low loss."""
+    curves = {"runs_schedule": {"decay": 0.0}, "schedule": {}, "runs": [{"run": "a", "losses": [1.2] * 20}]}
+    with pytest.raises(FitRefused):
+        schedule_changes(curves)
+
+
+def test_converted_curves_widen_the_forecast_where_they_were_changed() -> None:
+    """The end is as given; a run that follows the curve narrows its end."""
+    change = np.where(DONE > 0.5, -0.04 * (DONE - 0.5), 0.0)
+    plain, wide = (forecast_curve([curve(each) for each in FLOPS], run(), ends(1e21), changes=each) for each in (None, change))
+    assert wide.by_fraction[0.5][0.95] < plain.by_fraction[0.5][0.95]
+    assert wide.end == plain.end

@@ -595,3 +595,45 @@ def test_curves_without_a_run_and_runs_without_a_curve_are_named(root: Path) -> 
     preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=said.append)
     assert any("simulated-3" in each and "warning" in each for each in said)
     assert any("renamed" in each and "warning" in each for each in said)
+
+
+COSINE = {"shape": "cosine", "floor": 0.1}
+STABLE = {"decay": 0.2}
+
+
+def converted(root: Path, **curves: object) -> Path:
+    """The folder of a forecast whose runs had a cosine, and whose target has a decay over the last fifth."""
+    write_files(root, curves={"path": "curves.csv", "runs_schedule": COSINE, "schedule": STABLE, **curves})
+    write_curves(root)
+    return root / preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet).folder
+
+
+def test_another_schedule_than_that_of_the_runs_changes_and_widens_the_forecast(root: Path) -> None:
+    """The curve stays above that of the runs before its decay, and `verify` repeats the conversion."""
+    made = converted(root)
+    (root / "same").mkdir()
+    rows, others = signed_curve(made), signed_curve(register_with_curves(root / "same"))
+    assert rows[0.75]["0.5"] > 1.015 * others[0.75]["0.5"]
+    assert all(each["0.95"] / each["0.05"] > others[at]["0.95"] / others[at]["0.05"] for at, each in rows.items())
+    steps = verify_and_fit(made, allowed_signers=made.parent / "allowed_signers").steps
+    assert all(step.compared for step in steps if step.what in ("ladder", "fit"))
+
+
+@pytest.mark.parametrize(
+    ("curves", "changes", "error"),
+    [
+        ({"schedule": STABLE}, {}, LadderFileError),
+        ({"schedule": {"warmup": 0.6, "decay": 0.5}, "runs_schedule": COSINE}, {}, LadderFileError),
+        ({"schedule": STABLE, "runs_schedule": COSINE}, {"metric": "bits_per_byte"}, UsageError),
+    ],
+    ids=["one schedule", "more than the run", "bits per byte"],
+)
+def test_schedules_that_cannot_be_converted_are_refused(
+    root: Path, curves: dict[str, object], changes: dict[str, object], error: type[Exception]
+) -> None:
+    """Nothing is signed."""
+    write_files(root, curves={"path": "curves.csv", **curves}, **changes)
+    write_curves(root)
+    with pytest.raises(error):
+        preregister_table("runs.csv", "hero.yaml", key="key", signer=PRINCIPAL, on_message=quiet)
+    assert not list(root.glob("preregistrations/*-hero"))
