@@ -60,7 +60,7 @@ class Schedule:
 
     warmup: float = 0.0
     decay: float | None = None
-    """None: everything after the warm-up."""
+    """Share of the run; None for everything after the warm-up."""
     shape: str = "linear"
     floor: float = 0.0
 
@@ -164,6 +164,15 @@ def losses_at_fractions(fractions: Array, losses: Array) -> Array:
         elif (at := _interpolated(done, logs, fraction)) is not None:
             found[place] = at
     return np.asarray(np.exp(found))
+
+
+def marks_of_steps(losses: Sequence[float | None], *, train_steps: int) -> tuple[float | None, ...]:
+    """Return the losses at `FRACTIONS` of a run with these losses of steps 0, 1, ...; None where unknown or not finite."""
+    values = np.array([np.nan if each is None else each for each in losses], dtype=np.float64)
+    done, known = np.arange(1, len(values) + 1) / train_steps, np.isfinite(values) & (values > 0)
+    if not known.any():
+        return (None,) * len(FRACTIONS)
+    return tuple(None if np.isnan(each) else each for each in losses_at_fractions(done[known], values[known]).tolist())
 
 
 def _interpolated(done: Array, logs: Array, fraction: float) -> float | None:
@@ -381,9 +390,10 @@ def _mixture_quantiles(weights: Array, means: Array, deviations: Array) -> Array
 def curve_from_ladder(
     ladder: Mapping[str, Any], target: Mapping[str, Any], ends: Sequence[float], *, seen: Array | None = None
 ) -> CurveForecast:
-    """Forecast the curve of an outside run from the content of `ladder.json` and `target.json`, and equally likely `ends`.
+    """Forecast the curve of a run from the content of `ladder.json`, its size in `target`, and equally likely `ends`.
 
-    `seen` are its losses at `FRACTIONS` so far, NaN where unknown. Errors as in `forecast_curve`.
+    `target` has the keys of a row of `ladder.json`. `seen` are its losses at `FRACTIONS` so far, NaN where unknown. Errors as
+    in `forecast_curve`.
     """
     known, changes = _known_curves(ladder), schedule_changes(ladder["curves"])
     run = _curve_of(target, losses=np.full(len(FRACTIONS), np.nan) if seen is None else seen)

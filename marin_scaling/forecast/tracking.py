@@ -160,6 +160,8 @@ class Tracked:
     forecast: EarlierForecast
     faults: Sequence[str]
     stability: Stability | None = None
+    followed: FollowedCurve | None = None
+    """Training losses against the signed forecast of their curve, if there is one."""
 
     @property
     def verdict(self) -> str:
@@ -309,6 +311,8 @@ def tracked_text(found: Tracked) -> str:
         else f"forecast {_quantiles(quantiles, found.metric)} ({found.forecast.by})"
     )
     lines += [found.verdict] if found.verdict else []
+    if found.followed is not None:
+        lines += ["training loss and its signed forecast, nats/token", *_mark_lines(found.followed)]
     lines += stability_lines(found.stability)
     lines += [f"warning: {fault}" for fault in found.faults]
     return "\n".join(lines)
@@ -331,6 +335,7 @@ def tracked_document(found: Tracked) -> dict[str, Any]:
         "forecast_by": found.forecast.by,
         "verdict": found.verdict or None,
         "faults": list(found.faults),
+        "curve": [] if found.followed is None else _marked_rows(found.followed),
         "stability": stability_document(found.stability),
     }
 
@@ -413,20 +418,23 @@ class FollowedCurve:
 def followed_text(found: FollowedCurve) -> str:
     """Format a followed run: its marks, what is expected of the rest, the end, and the verdict."""
     unit = unit_of(found.metric)
-    lines = [
-        f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}",
-        *(["  done  signed 90 % interval      loss"] if found.signed else []),
-        *(_mark_line(found, fraction) for fraction in found.signed),
-    ]
-    inside = sum(is_inside for _, is_inside in found.marks.values())
-    if found.marks:
-        lines.append(f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals")
+    lines = [f"{found.run}: {found.fraction:.1%} done, loss {found.last_loss:.4f} {unit}", *_mark_lines(found)]
     signed, now = (f"{each[0.5]:.4f} [{each[0.05]:.4f}, {each[0.95]:.4f}]" for each in (found.end, found.now.end))
     later = "" if found.why_not or found.has_ended else f", now {now}"
     lines.append(f"end: signed {signed}{later} {unit}")
     lines.append("it has ended; record its outcome" if found.has_ended else found.verdict)
     warnings = stability_findings(found.stability) if found.stability else ()
     return "\n".join([*lines, *stability_lines(found.stability), *(f"warning: {each}" for each in warnings)])
+
+
+def _mark_lines(found: FollowedCurve) -> list[str]:
+    """Format each mark, and how many lie inside; nothing without a forecast of the curve."""
+    inside = sum(is_inside for _, is_inside in found.marks.values())
+    return [
+        *(["  done  signed 90 % interval      loss"] if found.signed else []),
+        *(_mark_line(found, fraction) for fraction in found.signed),
+        *([f"{inside} of {counted(len(found.marks), 'mark')} inside the signed 90 % intervals"] if found.marks else []),
+    ]
 
 
 def _mark_line(found: FollowedCurve, fraction: float) -> str:
@@ -442,19 +450,24 @@ def _mark_line(found: FollowedCurve, fraction: float) -> str:
 
 def followed_document(found: FollowedCurve) -> dict[str, Any]:
     """Return a followed run as a document."""
-    rows = curve_rows(found.now)
-    for row in rows:
-        mark = found.marks.get(row["fraction"])
-        row |= {"loss": None if mark is None else mark[0], "inside_90": None if mark is None else mark[1]}
     return {
         "run": found.run,
         "metric": found.metric,
         "fraction": found.fraction,
         "last_loss": found.last_loss,
-        "curve": rows,
+        "curve": _marked_rows(found),
         "expected": None if found.why_not else {f"{level:g}": value for level, value in found.now.end.items()},
         "forecast": {f"{level:g}": found.end[level] for level in CURVE_LEVELS},
         "tokens_share": found.tokens_share,
         "verdict": found.verdict,
         "stability": stability_document(found.stability),
     }
+
+
+def _marked_rows(found: FollowedCurve) -> list[dict[str, Any]]:
+    """Return the forecast of a curve now, with the losses at its marks."""
+    rows = curve_rows(found.now)
+    for row in rows:
+        mark = found.marks.get(row["fraction"])
+        row |= {"loss": None if mark is None else mark[0], "inside_90": None if mark is None else mark[1]}
+    return rows

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints
 from marin_scaling import units
 from marin_scaling.ladder.config import MixPhase
 from marin_scaling.preregistration.layout import ID, PRINCIPAL
-from marin_scaling.preregistration.outside_format import OUTSIDE, CurveRow, Curves, OutsideTarget, TableSource
+from marin_scaling.preregistration.outside_format import OUTSIDE, CurveRow, Curves, OutsideTarget, RecordedCurves, TableSource
 from marin_scaling.strict_model import (
     SHA256,
     Camel,
@@ -389,7 +389,7 @@ class Ladder(Part):
     metric: Text
     rows: list[LadderRow]
     source: TableSource | None = None
-    curves: Curves | None = None
+    curves: Curves | RecordedCurves | None = None
 
 
 class MetricOfEvaluation(Open):

@@ -21,7 +21,7 @@ from marin_scaling.git import restored_by, restoring, restoring_command
 from marin_scaling.preregistration.layout import OUTCOME_NAME
 from marin_scaling.preregistration.outcome import VerifiedStep
 from marin_scaling.preregistration.register import ladder_row
-from marin_scaling.preregistration.statement import Statement, parse_moment
+from marin_scaling.preregistration.statement import Statement, parse_moment, size_of, thinned
 from marin_scaling.printable import joined
 from marin_scaling.strict_model import SHA256, Open, Positive, Text, check_document
 from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
@@ -29,6 +29,7 @@ from marin_scaling.untrusted_files import MOST_TABLE_BYTES, is_present
 if TYPE_CHECKING:
     import pandas as pd
 
+    from marin_scaling.run.spec import RunSpec
     from marin_scaling.run.table import ReadingChoices, RunTable
     from marin_scaling.run.table_io import RawTable
 
@@ -306,6 +307,68 @@ def curves_of_runs(path: Path, rows: Sequence[Mapping[str, Any]], *, columns: Ma
 def _is_same_curve(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     pairs = zip(one["losses"], other["losses"], strict=True)
     return one["run"] == other["run"] and all(a == b or (a and b and isclose(a, b, rel_tol=1e-9)) for a, b in pairs)
+
+
+RECORDED_LOSS = "train_loss_nats_per_token"
+_RATES = ("name", "warmup_fraction", "decay_fraction", "min_learning_rate_ratio")
+
+
+def recorded_curves(rows: Sequence[Mapping[str, Any]], *, ladder_dir: Path, target: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the training losses of a ladder's runs, as `curves` of `ladder.json`.
+
+    `target` is the content of `target.json`. None if its schedule is not that of all runs, or if fewer than two have a curve.
+    """
+    from marin_scaling.forecast.loss_curve import LEAST_CURVES
+
+    found = []
+    for row in rows:
+        raw = read_plain(ladder_dir / row["run"][:16] / "spec.json")
+        optimizer, steps = (load_canonical(raw, name="spec.json")[name] for name in ("optimizer", "train_steps"))
+        if optimizer.get("type") or any(optimizer.get(name) != target["optimizer"].get(name) for name in _RATES):
+            return None
+        curve = _recorded_curve(read_plain(ladder_dir / row["run"][:16] / "history.json"), train_steps=steps)
+        found += [{"run": row["run"], "losses": [*curve]}] * (sum(each is not None for each in curve) > 1)
+    return {"loss": RECORDED_LOSS, "runs": found} if len(found) >= LEAST_CURVES else None
+
+
+def add_recorded_curve(
+    document: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    target: RunSpec,
+    ladder_dir: Path,
+    losses: Sequence[float],
+) -> dict[str, Any] | None:
+    """Add the forecast of the target's training losses to `document`; return the curves as in `ladder.json`, None without."""
+    from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows
+
+    described = load_canonical(target.to_bytes(), name="target.json")
+    curves, ladder = recorded_curves(rows, ladder_dir=ladder_dir, target=described), [ladder_row(row) for row in rows]
+    if curves is not None:
+        found = curve_from_ladder({"rows": ladder, "curves": curves}, size_of(described), thinned(losses))
+        document["predictions"][0]["curve"] = curve_rows(found)
+    return curves
+
+
+@lru_cache(maxsize=256)
+def _recorded_curve(history: bytes, *, train_steps: int) -> tuple[float | None, ...]:
+    """Return a run's training losses at every 5 % of its steps, from the bytes of `history.json`; forecasts share runs."""
+    from marin_scaling.forecast.loss_curve import marks_of_steps
+
+    rows = load_canonical(history, name="history.json")["rows"]
+    return marks_of_steps([row[RECORDED_LOSS] for row in rows], train_steps=train_steps)
+
+
+def recorded_curves_step(ladder: Mapping[str, Any], *, target: Mapping[str, Any], where: str, runs_dir: Path) -> str:
+    """Compare the signed curves of a ladder with its records; return what was compared, empty without curves or records."""
+    ladder_dir, curves = runs_dir / ladder["ladder"], ladder.get("curves")
+    if curves is None or "path" in curves or not holds_runs(ladder_dir):
+        return ""
+    again = recorded_curves(ladder["rows"], ladder_dir=ladder_dir, target=target) or {"runs": []}
+    for stated, found in zip_longest(curves["runs"], again["runs"]):
+        if stated is None or found is None or not _is_same_curve(stated, found):
+            refuse(f"{where} has another curve of {(stated or found)['run']} than {ladder_dir}", fix="Register it anew.")
+    return f"; {len(curves['runs'])} curves equal to those in {ladder_dir}"
 
 
 def holds_runs(ladder_dir: Path) -> bool:

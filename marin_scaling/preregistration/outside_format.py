@@ -120,6 +120,14 @@ class Curves(CurvesSource):
     runs: list[CurveOfRun]
 
 
+class RecordedCurves(Part):
+    """Training losses of a ladder's recorded rungs, from which the curve of its target is forecast."""
+
+    loss: Literal["train_loss_nats_per_token"]
+    """loss of the curves"""
+    runs: list[CurveOfRun]
+
+
 class CurveRow(Part):
     """Forecast of the loss at one share of the run."""
 

@@ -35,7 +35,7 @@ from marin_scaling.preregistration.events import amendment
 from marin_scaling.preregistration.events.notice import ENDING_KINDS, Kind, give_notice, require_not_ended
 from marin_scaling.preregistration.events.seal import LONGEST_SEAL, whole_folder
 from marin_scaling.preregistration.format import METRICS
-from marin_scaling.preregistration.ladder_records import undeclared_differences
+from marin_scaling.preregistration.ladder_records import add_recorded_curve, undeclared_differences
 from marin_scaling.preregistration.layout import OUTCOME_NAME, SIGNERS_NAME, is_sealed
 from marin_scaling.preregistration.log import read_log, write_down
 from marin_scaling.preregistration.register import (
@@ -348,7 +348,14 @@ def forecast_target(planned: PlannedLadder, *, law: str = DEFAULT_LAW, on_messag
     doubts = (*plan.doubts, *others, *backtest_doubts(tested), *unsaid(file.promise, of="the ladder file"))
     on_message("\n".join([wrapped(_target_line(target, choice)), *(wrapped(f"warning: {doubt}") for doubt in doubts)]))
     recipe = recipe_document(find_recipe(file.recipe), plan, batch_is_given=file.target.batch_size is not None)
-    return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target)
+    curves = add_recorded_curve(document, result.rows, target=target, ladder_dir=planned.runs_dir, losses=losses)
+    if curves is not None:
+        middle = document["predictions"][0]["curve"][9]["quantiles"]
+        on_message(
+            f"curve: training loss {middle['0.5']:.4f} [{middle['0.05']:.4f}, {middle['0.95']:.4f}] nats/token at 50 %, and 19 "
+            f"other marks, from {len(curves['runs'])} curves"
+        )
+    return Evidence(rows=result.rows, forecast=document, losses=losses, recipe=recipe, target=target, curves=curves)
 
 
 def _sized(planned: PlannedLadder, optimum: Forecast) -> tuple[RungPlan, str]:

@@ -272,6 +272,12 @@ def target_run_of(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def size_of(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the size of the target, from the content of `target.json`, with the keys of a row of `ladder.json`."""
+    run, keys = target_run_of(target), {"params": "paramsTotal", "active_params": "paramsActive"}
+    return {name: run[keys.get(name, name)] for name in ("flops", "params", "active_params", "tokens")}
+
+
 def prediction_at(fit: Mapping[str, Any], *, flops: float) -> dict[str, Any]:
     """Return the one prediction of a fit document at `flops`; `StatementError` for none or several."""
     at_target = [prediction for prediction in fit["predictions"] if abs(prediction["flops"] / flops - 1) <= 1e-6]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from marin_scaling.errors import MarinScalingError, UsageError
 from marin_scaling.fitting.fit import fit
 from marin_scaling.forecast.forecast import Target, forecast_runs
-from marin_scaling.forecast.loss_curve import CurveForecast, curve_from_ladder, losses_at_fractions
+from marin_scaling.forecast.loss_curve import CurveForecast, curve_from_ladder, losses_at_fractions, marks_of_steps
 from marin_scaling.forecast.tracking import EarlierForecast, FollowedCurve, Tracked, finished_curves, track_losses
 from marin_scaling.ladder.config import read_ladder_file
 from marin_scaling.preregistration.events.notice import ending_names, restarts_of
@@ -17,8 +20,8 @@ from marin_scaling.preregistration.events.observation import curve_keys, places_
 from marin_scaling.preregistration.events.seal import whole_folder
 from marin_scaling.preregistration.layout import SEAL_NAME, STATEMENT_NAME
 from marin_scaling.preregistration.register import Registration, answering_spec, is_outside_run
-from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, signers_path
-from marin_scaling.preregistration.statement import prediction_at
+from marin_scaling.preregistration.registry import REGISTRY, one_folder, read_registration, read_subject_in, signers_path
+from marin_scaling.preregistration.statement import prediction_at, size_of
 from marin_scaling.preregistration.verify.authenticity import Verified, verify_folder
 from marin_scaling.run.curves import find_spec, logged_curve, loss_at_end, losses_so_far, read_curve, rows_so_far
 from marin_scaling.run.import_runs import joined_run
@@ -100,7 +103,36 @@ def track(
     curves = finished_curves(read_runs(_ladder_of(spec, against)), without=spec.digest)
     forecast = _forecast_of(spec, against or run, registry=registry)
     ended_at = None if is_table or steps else loss_at_end(spec, place)
-    return track_losses(losses[:steps], spec, curves, forecast=forecast, ended_at=ended_at, stability=stability)
+    found = track_losses(losses[:steps], spec, curves, forecast=forecast, ended_at=ended_at, stability=stability)
+    return replace(found, followed=_followed(spec, losses[:steps], registration_folder(against or run, registry=registry)))
+
+
+def _followed(spec: RunSpec, losses: Sequence[float | None], folder: Path | None) -> FollowedCurve | None:
+    """Return the training losses of a run against the signed forecast of their curve; None without such a forecast."""
+    signed = {} if folder is None else _signed_curve(read_subject_in(folder, "forecast.json"), flops=spec.flops)
+    known = [each for each in losses if each is not None]
+    if folder is None or not signed or not known:
+        return None
+    ladder, target, samples = (read_subject_in(folder, f"{name}.json") for name in ("ladder", "target", "samples"))
+    seen = np.array(marks_of_steps(losses, train_steps=spec.train_steps), dtype=np.float64)
+    return FollowedCurve(
+        run=spec.directory_name,
+        metric="nats_per_token",
+        fraction=len(losses) / spec.train_steps,
+        last_loss=known[-1],
+        signed=signed,
+        seen=seen,
+        now=curve_from_ladder(ladder, size_of(target), samples["losses"], seen=seen),
+        end=signed[1.0],
+    )
+
+
+def _signed_curve(forecast: Mapping[str, Any], *, flops: float) -> dict[float, dict[float, float]]:
+    """Return the signed quantiles of the loss by fraction and level; empty if only the end was forecast."""
+    return {
+        row["fraction"]: {float(level): value for level, value in row["quantiles"].items()}
+        for row in prediction_at(forecast, flops=flops).get("curve", [])
+    }
 
 
 def track_outside(registration: Path | str | Registration, *logs: Path | str, registry: Path | str = REGISTRY) -> FollowedCurve:
@@ -129,11 +161,7 @@ def track_outside(registration: Path | str | Registration, *logs: Path | str, re
         with_losses, key=keys[0], tokens_keys=keys[1:], tokens=target["tokens"], train_steps=curves["train_steps"]
     )
     seen, end = losses_at_fractions(logged.fractions, logged.losses), verified.statement.quantiles
-    prediction = prediction_at(verified.subjects["forecast.json"], flops=target["flops"])
-    signed = {
-        row["fraction"]: {float(level): value for level, value in row["quantiles"].items()}
-        for row in prediction.get("curve", [])
-    }
+    signed = _signed_curve(verified.subjects["forecast.json"], flops=target["flops"])
     now = CurveForecast(by_fraction={}, end=end)
     if signed:
         now = curve_from_ladder(ladder, target, verified.subjects["samples.json"]["losses"], seen=seen)

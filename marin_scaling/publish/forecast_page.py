@@ -13,6 +13,7 @@ from marin_scaling.errors import MarinScalingError
 from marin_scaling.files import read_bytes
 from marin_scaling.fitting.fit import FitResult, FitStatus, fit
 from marin_scaling.forecast.forecast import choices_outside
+from marin_scaling.forecast.loss_curve import marks_of_steps
 from marin_scaling.forecast.tracking import EarlierForecast, finished_curves, track_losses, tracked_text
 from marin_scaling.markdown import Markdown, cell, escape, link, listed, page_name, without_root
 from marin_scaling.preregistration.events.amendment import scored_amendments
@@ -399,9 +400,13 @@ def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, by
     rows = prediction_at(found.subjects["forecast.json"], flops=target["flops"]).get("curve", [])
     if not rows:
         return Markdown(""), {}
-    observed = read_observation(found.folder) if found.outcome else {}
+    if found.statement.is_outside:
+        observed = read_observation(found.folder) if found.outcome else {}
+        title = axis_title(metric["name"], unit=metric["unit"])
+    else:
+        observed = {"curve": _training_marks(found.folder)}
+        title = "training loss (nats/token)"
     seen, marks = observed.get("curve") or [None] * len(rows), marks_text(observed, rows)
-    title = axis_title(metric["name"], unit=metric["unit"])
     panels = {
         f"curve{'-narrow' * is_narrow}": band_chart(rows, seen, metric=title, is_narrow=is_narrow)
         for is_narrow in (False, True)
@@ -409,6 +414,13 @@ def _curve_figure(found: Verified, *, stem: str) -> tuple[Markdown, dict[str, by
     caption = "Signed 50 and 90 % bands of the whole curve, and the losses of the run where they are known"
     shown = show_wide(f"{page_name(found.folder.name)}.figures", "curve", caption)
     return Markdown(f"{shown}\n\n{marks}{'.' * bool(marks)}".strip()), picture_files(panels, page_stem=stem)
+
+
+def _training_marks(folder: Path) -> Sequence[float | None]:
+    """Return the training losses of the run of a forecast at its marks so far; none if it is not on this machine."""
+    spec, root = answering_spec(folder), folder.parent.parent
+    rows = rows_so_far(spec, Workplace(runs_dir=root / "runs", work_root=root / WORK_FOLDER, storage=None))
+    return marks_of_steps([row.train_loss_nats_per_token for row in rows], train_steps=spec.train_steps)
 
 
 def _ladder_link(root: Path, ladder: str) -> str:

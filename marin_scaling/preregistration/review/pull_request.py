@@ -442,7 +442,8 @@ def with_changed_tables(base: str, *, registry_dir: Path) -> list[Path]:
     for folder in registration_folders(registry_dir):
         with contextlib.suppress(MarinScalingError):  # sealed, or refused elsewhere
             ladder = load_canonical(read_bytes(folder / "ladder.json"), name="ladder.json")
-            paths = [registry_dir.parent / each["path"] for name in ("source", "curves") if (each := ladder.get(name))]
+            sources = [ladder.get(name) or {} for name in ("source", "curves")]
+            paths = [registry_dir.parent / each["path"] for each in sources if "path" in each]
             if any(compared_trees(base, path).changes() for path in paths):
                 found.append(folder)
     return found

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from marin_scaling import __version__
 from marin_scaling.errors import MarinScalingError, UsageError, VerificationError
 from marin_scaling.preregistration.format import as_in_statement
-from marin_scaling.preregistration.ladder_records import ladder_table
+from marin_scaling.preregistration.ladder_records import ladder_table, recorded_curves_step
 from marin_scaling.preregistration.layout import STATEMENT_NAME
 from marin_scaling.preregistration.log import Receipts
 from marin_scaling.preregistration.outcome import VerifiedStep
-from marin_scaling.preregistration.statement import Statement, prediction_at, thinned
+from marin_scaling.preregistration.statement import Statement, prediction_at, size_of, thinned
 from marin_scaling.preregistration.verify.authenticity import Verified, VerifiedSeal, verify_folder
 
 if TYPE_CHECKING:
@@ -174,6 +174,10 @@ def verify_and_fit(
     if isinstance(found, VerifiedSeal):
         return found
     fitted = {"forecast": fit_step(found.statement, found.subjects, name=found.path(STATEMENT_NAME))}
+    if runs_dir is not None:
+        ladder, target, where = found.subjects["ladder.json"], found.subjects["target.json"], found.path("ladder.json")
+        compared = recorded_curves_step(ladder, target=target, where=where, runs_dir=runs_dir)
+        fitted["forecast"] = replace(fitted["forecast"], evidence=fitted["forecast"].evidence + compared)
     for each in found.amendments:
         step = fit_step(each.amended, each.subjects, name=found.path(each.name))
         fitted[each.name] = replace(step, what=f"{each.name} fit")
@@ -218,7 +222,7 @@ def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str
     if "curves" in subjects["ladder.json"]:
         from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows
 
-        curve = curve_from_ladder(subjects["ladder.json"], subjects["target.json"], losses)
+        curve = curve_from_ladder(subjects["ladder.json"], size_of(subjects["target.json"]), losses)
         document["predictions"][0]["curve"] = curve_rows(curve)
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
 
