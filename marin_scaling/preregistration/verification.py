@@ -78,7 +78,7 @@ def verify_registry(
             yield Result(folder=registry, steps=against.steps)
         task = partial(_result, receipts=against.receipts, logs=logs, runs_dir=runs_dir, refit=refit)
         items = [(folder, against.signers(folder)) for folder in folders]
-        for found in _shared(task, items) if refit else map(task, items):
+        for found in _shared(task, items, few=_FEW if refit else _MANY):
             yield against.called_result(found)
     if which == "all":
         require_whole_registry(registry)
@@ -117,12 +117,14 @@ class _Against:
 
 _FEW = 16
 """Preregistrations that one process fits again; more are shared among the cores. A process takes seconds to start."""
+_MANY = 400
+"""Preregistrations that one process verifies without fitting them again."""
 
 
-def _shared(task: Callable[[tuple[Path, Path]], Result], items: Sequence[tuple[Path, Path]]) -> Iterator[Result]:
+def _shared(task: Callable[[tuple[Path, Path]], Result], items: Sequence[tuple[Path, Path]], *, few: int) -> Iterator[Result]:
     """Yield the results of many items in their order, from one process per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if len(items) <= _FEW or cores == 1:
+    if len(items) <= few or cores == 1:
         yield from map(task, items)
         return
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:

@@ -382,16 +382,18 @@ def read_curves(path: Path, *, tokens: Mapping[str, float], columns: Mapping[str
     progress = _curve_column(names, (kinds or ["step"])[0], columns, path)
     found, faults = defaultdict[str, list[tuple[float, float]]](list), list[str]()
     known = dict[tuple[str, float], float]()
-    for place, name, done, value in zip(table.places, *(table.cells[each] for each in (run, progress, loss)), strict=True):
+    most = _PAST_END if kinds[:1] == ["fraction"] else math.inf
+    cells = (table.cells[each].tolist() for each in (run, progress, loss))
+    for place, name, done, value in zip(table.places, *cells, strict=True):
         own = str(name).strip()
         if own not in tokens or is_empty(value):
             continue
         at, number = number_in(done), number_in(value)
-        said = f"{path}, {place}: {progress} is {str(done)[:40]!r} and {loss} {str(value)[:40]!r}"
-        if at is None or number is None or at < 0 or number <= 0 or (kinds[:1] == ["fraction"] and at > _PAST_END):
-            faults.append(f"{said}.")
+        if at is None or number is None or not 0 <= at <= most or number <= 0:
+            faults.append(f"{path}, {place}: {_said(progress, done)} and {_said(loss, value)}.")
         elif known.setdefault((own, at), number) != number:
-            faults.append(f"{said}, and {known[own, at]:g} in an earlier row of {own}.")
+            earlier = f"{known[own, at]:g} in an earlier row of {own}"
+            faults.append(f"{path}, {place}: {_said(progress, done)} and {_said(loss, value)}, and {earlier}.")
         else:
             found[own].append((at, number))
     if faults:
@@ -413,6 +415,10 @@ def curve_names(path: Path, *, columns: Mapping[str, str]) -> list[str]:
     table = read_table_file(path)
     run = _curve_column(table.column_names(), "run", columns, path)
     return [*dict.fromkeys(str(each).strip() for each in table.cells[run])]
+
+
+def _said(column: str, cell: object) -> str:
+    return f"{column} is {str(cell)[:40]!r}"
 
 
 _FAULTS = 10

@@ -51,7 +51,8 @@ def number_in(cell: Any) -> float | None:
     (1300000000.0, None, None)
     """
     text = cell.strip() if isinstance(cell, str) else cell
-    number = plain_number(text)
+    number = _float(text)
+    number = number if number is not None and math.isfinite(number) else plain_number(text)
     if number is None and isinstance(text, str) and (label := _LABEL.fullmatch(text)):
         return float(label[1]) * _LABEL_UNITS[label[2].lower()]
     return number

@@ -1,5 +1,6 @@
 """The canonical form is unique, and everything ambiguous is refused."""
 
+import json
 import math
 
 import pytest
@@ -63,3 +64,10 @@ def test_another_spelling_of_a_document_is_not_canonical(raw: bytes) -> None:
     """Other spacing, line ends, key order or a missing final newline are refused."""
     with pytest.raises(DocumentError, match="canonical"):
         load_canonical(raw, name="x")
+
+
+@given(documents)
+def test_the_bytes_are_those_of_the_standard_library(document: object) -> None:
+    """Lists of scalars are encoded in another way."""
+    expected = json.dumps(document, indent=1, sort_keys=True, allow_nan=False)
+    assert dump_canonical(document) == expected.encode() + b"\n"
