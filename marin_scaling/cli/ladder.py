@@ -380,8 +380,8 @@ def init(folder: Path = _INIT_FOLDER) -> None:
         typer.echo(f"made {path}")
     for path in repository.kept:
         typer.echo(f"kept {path}, which differs")
-    typer.echo("The workflows install marin-scaling from a repository variable; set it in the settings on GitHub:")
-    typer.echo(f"  MARIN_SCALING={tool_address()}")
+    echo_wrapped("The workflows install marin-scaling from a repository variable; set it in the settings on GitHub:")
+    typer.echo(f"  MARIN_SCALING={tool_address()}")  # one word, to be copied
     before = ("" if folder == Path() else f"cd {folder} && ") + ("" if (folder / ".git").exists() else "git init && ")
     typer.echo(f"Next: {before}marin-scale ladder ladders/quickstart.yaml --dry-run")
-    typer.echo("Or forecast a run of another trainer: marin-scale preregister --table RUNS.csv --target TARGET.yaml")
+    typer.echo("Or forecast a run of another trainer:\n  marin-scale preregister --table RUNS.csv --target TARGET.yaml")

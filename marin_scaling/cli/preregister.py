@@ -88,11 +88,14 @@ def preregister(
 
     Example: marin-scale preregister ladders/quickstart.yaml
     """
+    from marin_scaling.preregistration.preregister import require_ladder_file
+
     choices = reading_choices(column, unit, where, keep, drop, allow, skip_incomplete)
     if ladder_path is None:
         files = _outside_files(table, target, seal_until=seal_until)
         _register_outside(*files, choices, registry=registry, key=key, signer=signer, slug=slug, law=law, dry_run=dry_run)
         return
+    require_ladder_file(ladder_path)
     _require_no_table(table, target, choices)
     _register_target(
         ladder_path, registry=registry, key=key, signer=signer, slug=slug, seal_until=seal_until, law=law, dry_run=dry_run
@@ -115,7 +118,6 @@ def _register_target(
     from marin_scaling.preregistration.signing.keys import find_principal
     from marin_scaling.run.plan import load_ladder
 
-    domain.require_ladder_file(ladder_path)
     reveal_by = domain.end_of_seal(seal_until) if seal_until else None
     planned = load_ladder(ladder_path).bind()
     due = planned.ladder.file.promise.due
@@ -226,9 +228,9 @@ def _print_next(made: Registration, *, registry: Path, files: str, then: str, co
         from_base = "" if branch == name else f" {base}"
         echo_wrapped(
             "This key is new, and a review trusts only merged keys.\nWhere changes are reviewed, merge the key first:\n"
-            f"  git switch -c my-key{from_base} && git add {shlex.quote(str(registry / SIGNERS_NAME))} && "
-            f"git commit -m 'Allow {made.statement.predicate['registrant']} to sign'\n"
-            f"  {merged if remote else f'git switch {base} && git merge my-key'} && "
+            f"  git switch -c my-key{from_base} && git add {shlex.quote(str(registry / SIGNERS_NAME))}\n"
+            f"  git commit -m 'Allow {made.statement.predicate['registrant']} to sign'\n"
+            f"  {merged if remote else f'git switch {base} && git merge my-key'}\n  "
             + (f"git switch {branch} && git merge {base}" if from_base else f"git switch -c {name}")
         )
     echo_wrapped(f"Next: {'publish' if remote else 'commit'} the forecast, then {then}:\n  git add {files}")
@@ -236,7 +238,7 @@ def _print_next(made: Registration, *, registry: Path, files: str, then: str, co
     if remote:
         echo_wrapped(f"{commit} && git push\n  {command}")
         return
-    review = f"  marin-scale review --base {base} && git switch {base} && git merge {branch}\n" if made.added_signer else ""
+    review = f"  marin-scale review --base {base}\n  git switch {base} && git merge {branch}\n" if made.added_signer else ""
     echo_wrapped(f"{commit}\n{review}  {command}")
     echo_wrapped("This repository has no remote.\nOthers can confirm the forecast's time only once it is pushed or stamped.")
 

@@ -34,8 +34,8 @@ def import_tables(places: list[str] = _PLACES, out: Path = _OUT, column: list[st
     keys = chosen_columns(column)
     found = import_runs(read_tracked_runs(*places, run_column=keys.get("run", "")), keys=keys)
     write_table_file(out, found.rows)
-    for name, why in found.left_out:
-        typer.echo(wrapped(f"skipped {name}: {why}"))
+    for line in found.skipped:
+        typer.echo(wrapped(f"skipped {line}"))
     for note in found.notes:
         typer.echo(wrapped(f"note: {note}"))
     typer.echo(f"{counted(len(found.rows), 'run')} in {out}; the loss is {found.loss_key}.\nNext: marin-scale fit {out}")

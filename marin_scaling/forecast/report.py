@@ -536,7 +536,7 @@ def table_text(frame: pd.DataFrame, *, indent: int = 2) -> str:
             Text(str(name)),
             justify="left" if is_text else "right",
             overflow="fold",
-            no_wrap=not is_text,
+            no_wrap=not is_text and column_width is None,  # a heading of several words is wrapped
             width=column_width,
         )
     for row in frame.itertuples(index=False, name=None):

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from marin_scaling import __version__
 from marin_scaling.canonical_json import dump_canonical, sha256_hex
@@ -107,6 +107,12 @@ _Number = Annotated[float, BeforeValidator(_spelled)]
 """Number of parameters or tokens, also spelled like 500B."""
 
 
+def _has_unit(metric: str) -> str:
+    if metric not in METRICS:
+        raise ValueError(f"has no unit here; use one of: {', '.join(METRICS)}")
+    return metric
+
+
 class TargetFile(Part):
     """An outside run to forecast: its size, its measurement, and where its outcome will be read."""
 
@@ -122,7 +128,7 @@ class TargetFile(Part):
     """Training FLOPs, counted as in the table."""
     flops_convention: Reason
     """Convention of these FLOPs, such as `6 x active parameters x tokens`."""
-    metric: str
+    metric: Annotated[str, AfterValidator(_has_unit)]
     """Metric of the loss: bits_per_byte, nats_per_token or paloma_macro_loss_nats."""
     evaluation: Reason
     """Texts and settings of the evaluation."""
@@ -142,9 +148,7 @@ class TargetFile(Part):
     """Declarations, as in a ladder file."""
 
     def target(self) -> OutsideTarget:
-        """Return the content of `target.json`; `StatementError` for a metric without a unit."""
-        if self.metric not in METRICS:
-            raise StatementError(f"The metric {self.metric!r} has no unit here.", fix=f"Use one of: {', '.join(METRICS)}.")
+        """Return the content of `target.json`; `StatementError` for a key of perplexities."""
         if says_perplexity(self.outcome.key):
             raise StatementError(
                 f"outcome.key {self.outcome.key!r} names a perplexity, and the metric is {self.metric}.",

@@ -253,6 +253,8 @@ class ComparedForecast:
     """Name of the imported registry; "here" for this repository's own."""
     id: str
     registrant: str
+    law: str
+    """Name of the fitted law."""
     registered_at: str
     forecast: float
     low: float
@@ -320,6 +322,7 @@ def _compared(forecasts: Sequence[_Known]) -> Iterator[ComparedForecast]:
             registry=each.registry,
             id=each.verdict.id,
             registrant=str(each.verdict.registrant),
+            law=str(statement.predicate["fit"]["law"]).partition(":")[0],
             registered_at=moment_text(each.received),
             forecast=statement.quantiles[0.5],
             low=statement.quantiles[0.05],
@@ -364,7 +367,8 @@ def comparison_text(rows: Sequence[ComparedForecast]) -> str:
         said = f"observed {' and '.join(sorted(observed))}" if observed else "not observed yet"
         lines += ["", f"{len(forecasts)} forecasts of {printable(run)}: {said}"]
         lines += ["  forecast  90 % interval      CRPS   skill  state     registrant, registry"]
-        lines += [f"  {_row_text(row)}" for row in forecasts]
+        has_laws = len({row.law for row in forecasts}) > 1
+        lines += [f"  {_row_text(row)}{f', {printable(row.law)}' * has_laws}" for row in forecasts]
     return "\n".join(lines)
 
 

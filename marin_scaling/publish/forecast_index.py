@@ -259,6 +259,7 @@ def _compared_row(row: ComparedForecast) -> list[str]:
         cell(row.run),
         cell(row.registrant),
         cell(row.registry),
+        cell(row.law),
         f"{row.forecast:.4f}",
         f"{row.low:.4f} to {row.high:.4f}",
         "" if row.observed is None else f"{row.observed:.4f} {row.unit}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -60,6 +61,8 @@ class TrackedRun:
     """Rows of a table after the last number of a name, if it had one more often before."""
     first: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """First value of each name, where the log has steps."""
+    twice: Mapping[str, tuple[float, Any, Any]] = field(default_factory=dict, repr=False)
+    """Last step of a name with two values, and both, in the order of the rows of a table."""
     history: Sequence[tuple[float, Mapping[str, Any]]] = field(default=(), repr=False)
     """Steps with the values that were logged at them, in the log's order; only where a curve was asked for."""
 
@@ -194,6 +197,21 @@ class ImportedRuns:
     loss_key: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def skipped(self) -> list[str]:
+        """Runs left out, those with one reason together."""
+        reasons = defaultdict[str, list[tuple[str, str]]](list)
+        for name, why in self.left_out:
+            reasons[why.partition(": ")[2]].append((name, why))
+        return [
+            f"{runs[0][0]}: {runs[0][1]}" if len(runs) == 1 else f"{len(runs)} runs: {reason}: {_names(runs)}"
+            for reason, runs in reasons.items()
+        ]
+
+
+def _names(runs: Sequence[tuple[str, str]]) -> str:
+    return joined([name for name, _ in runs], most=12)
+
 
 def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = None) -> ImportedRuns:
     """Return the table of `runs`; `keys` gives the key of a column, or a formula, if it is not a usual one.
@@ -226,7 +244,22 @@ def import_runs(runs: Sequence[TrackedRun], *, keys: Mapping[str, str] | None = 
     notes += [
         f"{name} is computed as {formula_of(name, source)}" for name, source in chosen.items() if formula_of(name, source)
     ]
+    notes += _contradictions(values, {**used, "loss": loss_key})
     return ImportedRuns(rows=_even(rows), left_out=tuple(left_out), loss_key=loss_key, notes=tuple(notes))
+
+
+def _contradictions(values: Sequence[LoggedValues], used: Mapping[str, str]) -> list[str]:
+    """Return a note for each run that has two values of a used key at its last step."""
+    found = [
+        (each.run, key, *each.run.twice[key])
+        for each in values
+        for key in dict.fromkeys(each.key((name,)) or "" for name in used.values())
+        if key in each.run.twice
+    ]
+    return [
+        f"{run.name} has two values of {key} at step {step:g}: {first} and {last}; the last row counts"
+        for run, key, step, first, last in found
+    ]
 
 
 def _checked(keys: Mapping[str, str], runs: Sequence[TrackedRun]) -> dict[str, str]:
@@ -239,7 +272,7 @@ def _checked(keys: Mapping[str, str], runs: Sequence[TrackedRun]) -> dict[str, s
                 fix=f"Choose one of: {', '.join(COLUMNS)}.",
             )
         if not formula_of(name, key) and spelled(key) not in map(spelled, known):
-            near = difflib.get_close_matches(key, known, n=3, cutoff=0.4)
+            near = difflib.get_close_matches(key, [each for each in known if step_column([each]) is None], n=3, cutoff=0.5)
             raise UsageError(
                 f"--column {name}={quoted(key)}: no run has this key.",
                 fix=f"Did you mean {joined(near)}?" if near else "Name a key that the tracker's files hold.",
@@ -258,7 +291,7 @@ def _loss_key(runs: Sequence[TrackedRun], values: Sequence[LoggedValues]) -> tup
         raise _no_loss(runs)
     own = {each: next(filter(None, (run.key((each,)) for run in finished)), each) for each, count in counts.items() if count}
     others = {name: counts[each] for each, name in own.items() if name != own[key]}
-    passed = ", ".join(f"{name} ({count})" for name, count in others.items())
+    passed = joined([f"{name} ({count})" for name, count in others.items()], most=6)
     chosen = f"loss is {own[key]}, which {counts[key]} of {len(finished)} finished runs have"
     return key, [f"{chosen}; passed over: {passed}"] if others else []
 

@@ -248,9 +248,12 @@ def _are_steps(rows: Sequence[Mapping[str, Any]], step: str, raw: RawTable, *, i
 def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path, keep: Keep, *, is_named: bool) -> TrackedRun:
     """Return the run of a history, with the last value of each column in the order of steps."""
     last, last_steps, first = dict[str, Any](), dict[str, float](), dict[str, Any]()
+    twice = dict[str, tuple[float, Any, Any]]()
     ordered = sorted(((number_in(row.get(step)) or 0.0, row) for row in rows), key=lambda pair: pair[0])
     for at, row in ordered:
         numbers = {key: value for key, value in row.items() if not is_nan(value)}
+        again = {key: (at, last[key], value) for key, value in numbers.items() if last_steps.get(key) == at}
+        twice |= {key: found for key, found in again.items() if number_in(found[1]) != number_in(found[2])}
         last |= {**{key: value for key, value in row.items() if key not in last}, **numbers}
         first = {**numbers, **first}
         last_steps |= dict.fromkeys(numbers, at)
@@ -264,6 +267,7 @@ def _last_of(name: str, rows: Sequence[Mapping[str, Any]], step: str, path: Path
         last_steps=last_steps,
         project=str(last.get("project", "")),
         stopped=_stopped([row for _, row in ordered], last),
+        twice={key: found for key, found in twice.items() if found[0] == last_steps[key]},
         kind=_kind_of(path),
         is_named=is_named,
         history=[(number_in(row.get(step)) or 0.0, kept_values(row, keep)) for row in rows] if keep else (),

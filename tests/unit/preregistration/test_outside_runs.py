@@ -499,7 +499,7 @@ def test_only_the_registrant_and_the_resolver_read_an_outcome(folder: Path, root
     [
         ({"planned_start": "2020-01-01"}, StatementError),
         ({"promise": {"due": day(20)}}, StatementError),
-        ({"metric": "accuracy"}, StatementError),
+        ({"metric": "accuracy"}, LadderFileError),
         ({"flops": 1e19}, StatementError),
         ({"params": -1}, LadderFileError),
         ({"outcome": {"tracker": "csv", "project": "lab/hero", "run": "hero-1"}}, LadderFileError),

@@ -231,3 +231,14 @@ def test_one_run_in_two_files_counts_once(tmp_path: Path) -> None:
     found = import_runs(read_tracked_runs(*(str(tmp_path / f"host{host}.log") for host in range(3))))
     assert len(found.rows) == 1
     assert ["host0.log" in why for _, why in found.left_out] == [True, True]
+
+
+def test_two_values_at_the_last_step_of_a_run_are_named(tmp_path: Path) -> None:
+    """Both, with the step; a value that is repeated is none."""
+    rows = [{"run": "a", "step": step, "params": 1e8, "tokens": 2e9, "flops": 1.2e18, "loss": 4 - step} for step in (1, 2)]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows, {**rows[1], "loss": 2.5})))
+    found = import_runs(read_tracked_runs(str(path)))
+    assert any("2" in note and "2.5" in note and "step 2" in note for note in found.notes)
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*rows, rows[1])))
+    assert not import_runs(read_tracked_runs(str(path))).notes
