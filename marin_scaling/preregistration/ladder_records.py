@@ -139,7 +139,7 @@ def table_step(ladder: Mapping[str, Any], *, where: str, root: Path) -> Verified
     )
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _rows_of_table(path: Path, root: Path, described: str) -> list[dict[str, Any]]:
     """Return the rows that are signed from a table whose digests hold; forecasts of one table read it once."""
     from marin_scaling.fitting.fit import chosen_runs

@@ -56,7 +56,7 @@ def _note(cells: pd.DataFrame, columns: Sequence[int], sign: str, example: tuple
 def _texts(column: pd.Series[Any]) -> list[str]:
     """Return the different texts of a column that may be numbers."""
     cells = column.tolist() if column.dtype.kind not in "biufc" else []
-    return [cell for cell in dict.fromkeys(each for each in cells if isinstance(each, str)) if any(c in cell for c in ",.")]
+    return [cell for cell in dict.fromkeys(each for each in cells if isinstance(each, str)) if "," in cell or "." in cell]
 
 
 def _shown(texts: Sequence[str]) -> set[str]:
