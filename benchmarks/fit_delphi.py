@@ -88,9 +88,7 @@ def main() -> None:
         columns=("what", "median seconds", "processor seconds", "peak MiB"),
         rows=rows,
         packages=("numpy", "pandas", "pyarrow"),
-        notes=[
-            f"Median of {REPETITIONS} processes each; wanted: at most 1.5 s for the whole, 3 s for the complete forecast."
-        ],
+        notes=[f"Median of {REPETITIONS} processes each; wanted: at most 1.5 s for the whole, 3 s for the complete forecast."],
         write=options.write,
     )
 

@@ -11,7 +11,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any, NoReturn
 
 from marin_scaling.errors import DocumentError
@@ -27,7 +26,7 @@ def dump_canonical(document: Any) -> bytes:
     b'{\n "a": [\n  1\n ],\n "b": 1.0\n}\n'
     """
     try:
-        text = _text(document, "\n")
+        text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise DocumentError(
             f"This document cannot be written as JSON: {error}.",
@@ -35,34 +34,6 @@ def dump_canonical(document: Any) -> bytes:
             fix="Leave the value out, and explain its absence in another field.",
         ) from error
     return text.encode("ascii") + b"\n"
-
-
-_encode = json.JSONEncoder(allow_nan=False).encode
-
-
-def _text(value: Any, line: str) -> str:
-    """Return what `json.dumps(value, indent=1, sort_keys=True)` returns, in less time; `line` begins a line at this depth.
-
-    With an indent, Python encodes all values one by one; containers of scalars are therefore encoded without one.
-    """
-    if not value or not isinstance(value, dict | list | tuple):
-        return _encode(value)
-    is_dict, members = (True, value.values()) if isinstance(value, dict) else (False, value)
-    if not any(isinstance(each, dict | list | tuple) for each in members):
-        parts = [_flat_encoder(line).encode(value)[1:-1]]
-    elif not isinstance(value, dict):
-        parts = [_text(each, line + " ") for each in value]
-    elif all(isinstance(key, str) for key in value):
-        parts = [f"{_encode(key)}: {_text(value[key], line + ' ')}" for key in sorted(value)]
-    else:  # keys that become text
-        return json.dumps(value, indent=1, sort_keys=True, allow_nan=False).replace("\n", line)
-    opened, closed = "{}" if is_dict else "[]"
-    return f"{opened}{line} {f',{line} '.join(parts)}{line}{closed}"
-
-
-@lru_cache(maxsize=32)
-def _flat_encoder(line: str) -> json.JSONEncoder:
-    return json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(f",{line} ", ": "))
 
 
 def load_strict(raw: bytes, *, name: str) -> Any:

@@ -108,6 +108,12 @@ class Forecast:
     unique_tokens: float | None = None
 
     @property
+    def target(self) -> Target:
+        """Sizes and FLOPs of the run."""
+        names = ("flops", "params", "tokens", "active_params", "unique_tokens")
+        return Target(**{name: getattr(self, name) for name in names})
+
+    @property
     def effective_tokens(self) -> float:
         """Number of new tokens that are worth as much as those of the run."""
         return self.tokens if self.unique_tokens is None else self.tokens * _worth(self.tokens, self.unique_tokens)
@@ -347,32 +353,11 @@ def _summary(
     )
 
 
-def above_optimum(result: FitResult, forecasts: Sequence[Forecast]) -> list[float | None]:
-    """Return the relative increase of each forecast over that of N* for the same FLOPs, as the runs count them.
-
-    None for N* itself, for runs that identify no N*, and for a law that knows no sizes.
-    """
-    known = result.allocation.identified and result.law.knows_any_size
-    given = [each for each in forecasts if known and not each.optimal]
-    if not given:
-        return [None] * len(forecasts)
-    optima = [optimal_target(result, flops_as_in_runs(result, each)) for each in given]
-    medians = _medians(result, [*optima, *map(_target_of, given)]).reshape(2, -1)
-    rise = iter((medians[1] / medians[0] - 1).tolist())
-    return [next(rise) if known and not each.optimal else None for each in forecasts]
-
-
-def flops_as_in_runs(result: FitResult, forecast: Forecast) -> float:
-    """Return the training FLOPs of a forecast's size and tokens by the count of the fitted runs."""
-    per_param_and_token = float(result.allocation.cost.at(np.array([forecast.active_params]))[0])
-    return per_param_and_token * forecast.active_params * forecast.tokens
-
-
 def _mis_sizing(result: FitResult, target: Target) -> tuple[float, float] | None:
     """Return the relative increase of the forecast for half, and for double, the parameters at the same compute."""
     if not result.law.knows_any_size:
         return None
-    own, half, double = _medians(result, [_resized(target, factor) for factor in (1.0, 0.5, 2.0)])
+    own, half, double = medians(result, [_resized(target, factor) for factor in (1.0, 0.5, 2.0)])
     return float(half / own - 1), float(double / own - 1)
 
 
@@ -381,7 +366,8 @@ def _resized(target: Target, factor: float) -> Target:
     return replace(target, params=params, active_params=active, tokens=target.tokens / factor)
 
 
-def _medians(result: FitResult, targets: Sequence[Target]) -> Array:
+def medians(result: FitResult, targets: Sequence[Target]) -> Array:
+    """Return the median losses of runs, without a check of their distance: (target,)."""
     with threadpool_limits(1, "blas"):
         return np.asarray(np.median(_draws(result, targets, seed=result.seed).losses, axis=0))
 
@@ -494,15 +480,10 @@ def sensitivity(result: FitResult, forecast: Forecast) -> list[SensitivityRow]:
     weight, repeated tokens as new ones, and (under the law of the fit) each budget left out, and the smallest ones. Frontier
     laws and pinned asymptotes are skipped for sizes that are not compute-optimal.
     """
-    target = _target_of(forecast)
+    target = forecast.target
     of_rule = math.isclose(forecast.active_params, result.allocation.params_at(forecast.flops), rel_tol=1e-9)
     choices = list(_choices(result, target, of_rule=of_rule and target.worth == 1))
     return [SensitivityRow(choice=f"{result.law.name}, as forecast", median=forecast.median), *map(_row, choices)]
-
-
-def _target_of(forecast: Forecast) -> Target:
-    names = ("flops", "params", "tokens", "active_params", "unique_tokens")
-    return Target(**{name: getattr(forecast, name) for name in names})
 
 
 Choice = tuple[str, Callable[[], float]]

@@ -17,7 +17,8 @@ from marin_scaling.fitting.coupled_law import Prior
 from marin_scaling.fitting.fit import FitResult, FitStatus
 from marin_scaling.fitting.optima import FrontierPoint, has_bowl, size_column
 from marin_scaling.forecast.backtest import LEAST_FACTOR, Backtest, backtest_doubts, backtest_scores, tested_text
-from marin_scaling.forecast.forecast import Forecast, SensitivityRow, above_optimum, flops_as_in_runs
+from marin_scaling.forecast.forecast import Forecast, SensitivityRow
+from marin_scaling.forecast.targets import above_optimum, flops_as_in_runs
 from marin_scaling.laws import FARTHEST_CHECKED, REPETITIONS
 from marin_scaling.printable import TABLE_WIDTH, joined, wrapped
 from marin_scaling.run.audit import MOST_EPOCHS, Exclusion, exclusion_text

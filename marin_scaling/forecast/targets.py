@@ -1,4 +1,6 @@
-"""Tables of runs to forecast: `params` and `tokens` of each, or `flops` alone for the compute-optimal run of that budget.
+"""Tables of runs to forecast, and the loss of a run compared with that of N*.
+
+A row has `params` and `tokens`, or `flops` alone for the compute-optimal run of that budget.
 
 Columns are read as in the fitted table: by the names and units that it has, by known names, or by units in names. Further
 columns are `run`, `active_params` for sparse models, `flops` in addition to sizes (default: the cost of such runs in the fitted
@@ -18,7 +20,7 @@ import numpy as np
 from marin_scaling.errors import RunTableError
 from marin_scaling.fitting.combined_law import sparsity_of
 from marin_scaling.fitting.fit import FitResult
-from marin_scaling.forecast.forecast import Target, optimal_target
+from marin_scaling.forecast.forecast import Forecast, Target, medians, optimal_target
 from marin_scaling.printable import joined
 from marin_scaling.run.column_units import convert_target_units, has_sizes, loss_in_nats
 from marin_scaling.run.columns import map_columns, unit_of_name
@@ -226,3 +228,24 @@ def _column(raw: RawTable, column: str, *, bad: BadCells) -> list[float]:
 
 def _refuse(what: str) -> NoReturn:
     raise RunTableError(what, fix=_FIX)
+
+
+def above_optimum(result: FitResult, forecasts: Sequence[Forecast]) -> list[float | None]:
+    """Return the relative increase of each forecast over that of N* for the same FLOPs, as the runs count them.
+
+    None for N* itself, for runs that identify no N*, and for a law that knows no sizes.
+    """
+    known = result.allocation.identified and result.law.knows_any_size
+    given = [each for each in forecasts if known and not each.optimal]
+    if not given:
+        return [None] * len(forecasts)
+    optima = [optimal_target(result, flops_as_in_runs(result, each)) for each in given]
+    losses = medians(result, [*optima, *(each.target for each in given)]).reshape(2, -1)
+    rise = iter((losses[1] / losses[0] - 1).tolist())
+    return [next(rise) if known and not each.optimal else None for each in forecasts]
+
+
+def flops_as_in_runs(result: FitResult, forecast: Forecast) -> float:
+    """Return the training FLOPs of a forecast's size and tokens by the count of the fitted runs."""
+    per_param_and_token = float(result.allocation.cost.at(np.array([forecast.active_params]))[0])
+    return per_param_and_token * forecast.active_params * forecast.tokens

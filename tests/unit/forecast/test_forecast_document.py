@@ -11,8 +11,9 @@ from registration_factory import make_registration, run_spec, store_ladder, stor
 from marin_scaling.canonical_json import dump_canonical
 from marin_scaling.fitting.fit import FitStatus, fit
 from marin_scaling.forecast.backtest import backtest, backtest_doubts, backtest_of_fit
-from marin_scaling.forecast.forecast import above_optimum, forecast, sensitivity
+from marin_scaling.forecast.forecast import forecast, sensitivity
 from marin_scaling.forecast.report import forecast_document, forecast_text
+from marin_scaling.forecast.targets import above_optimum
 from marin_scaling.laws import SurfaceLaw
 from marin_scaling.preregistration.format import SUBJECTS
 from marin_scaling.printable import TABLE_WIDTH
