@@ -43,8 +43,8 @@ class Prior:
     """
 
     slope: Normal = Normal(mean=float(np.log(0.055)), deviation=0.4)
-    """Prior of log(-dlnL/dlnN) and log(-dlnL/dlnD) at the middle: ten times the size reduces the loss by 8 to 17 %. Each of 16
-    public ladders would be given this width by the other fifteen (`benchmarks/prior_choices.py`). Student's t."""
+    """Prior of log(-dlnL/dlnN) and log(-dlnL/dlnD) at the middle: ten times the size reduces the loss by 8 to 17 %. Of widths 1
+    and 0.4, each of 16 public ladders would be given 0.4 by the other fifteen (`benchmarks/prior_choices.py`). Student's t."""
     reducible_share: Normal = Normal(mean=-0.2, deviation=0.5)
     """Prior of logit(K / L0): a quarter to two thirds of the loss in the middle of a ladder is reducible. For 3.0 nats,
     published asymptotes of 1.6 (Marin's MoE, pinned), 1.69 (Hoffmann), 1.71 to 1.78 (Delphi's optima) and 1.82 (Besiroglu)
