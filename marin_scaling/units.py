@@ -27,7 +27,7 @@ class Metric:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric(name="bits_per_byte", unit="bits/byte", support=(0.0, 8.0)),
+        Metric(name="bits_per_byte", unit="bits/byte", support=(0.0, 8.0), aliases=("bpb", "eval/bpb")),
         Metric(
             name="paloma_macro_loss_nats",
             unit="nats/token",

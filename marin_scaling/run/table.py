@@ -236,7 +236,7 @@ def _from_cells(raw: RawTable, choices: ReadingChoices) -> RunTable:
     kinds = audit_kinds(frame, others, sweep=sweep)
     if any(each.code == "flop-count" for each in computed):  # the formula is the cause of a step
         kinds = [each for each in kinds if each.code != "flop-count"]
-    if not (kinds or sweep.is_in(frame)):
+    if not (frame.empty or kinds or sweep.is_in(frame)):
         kinds = audit_repeats(frame)
     of_runs = [each for each in audit.findings if not (each.code == "swapped" and raw.units_are_certain)]
     findings = [

@@ -384,7 +384,7 @@ def test_a_written_recipe_has_the_status_and_warnings_of_its_law_and_target(tmp_
 
 @pytest.mark.parametrize(
     ("changes", "metric"),
-    [({"metric": "nats_per_token"}, "nats_per_token"), ({}, "loss"), ({"loss": "c4_en_bpb"}, "c4_en_bpb")],
+    [({"metric": "nats_per_token"}, "nats_per_token"), ({}, "loss"), ({"loss": "c4_en_bpb"}, "bits_per_byte")],
 )
 def test_the_document_names_the_metric_of_the_table(changes, metric):
     """By its column `metric`, or the name of its loss column."""
