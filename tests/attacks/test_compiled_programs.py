@@ -153,8 +153,10 @@ from pathlib import Path
 from real_training import losses_of, trained
 from run_factory import rung_spec
 from jax import monitoring
+import marin_scaling.train.train
 from marin_scaling.train.levanter_config import use_compilation_cache
 
+marin_scaling.train.train.CHECKPOINT_SECONDS = float("inf")  # saving compiles programs of its own, on a slow machine only
 hits = []
 monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
 notes = []
