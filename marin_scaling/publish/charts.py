@@ -50,22 +50,6 @@ def outcomes_of(forecasts: Iterable[Forecast]) -> list[MeasuredOutcome]:
     return [MeasuredOutcome(flops=each.flops, loss=each.observed or 0.0, label=each.run or "observed") for each in measured]
 
 
-def law_chart(
-    result: FitResult,
-    forecasts: Sequence[Forecast],
-    *,
-    outcomes: Iterable[MeasuredOutcome] = (),
-    most_runs: int | None = None,
-) -> Any:
-    """Return two panels: loss against tokens by budget, with bowls; loss against FLOPs, with the law and its forecasts.
-
-    `most_runs` limits the number of drawn runs, evenly by cost.
-    """
-    runs = drawn_runs(result.frame, most_runs)
-    panels = alt.hconcat(_runs_panel(result, runs), law_panel(result, runs, forecasts, list(outcomes)), spacing=28)
-    return figure(panels.resolve_scale(color="independent"), "Runs of a ladder; the law through them and its forecasts")
-
-
 def law_charts(
     result: FitResult,
     forecasts: Sequence[Forecast],
@@ -73,13 +57,24 @@ def law_charts(
     outcomes: Iterable[MeasuredOutcome] = (),
     most_runs: int | None = None,
 ) -> dict[str, Any]:
-    """Return the two panels of `law_chart` as charts of their own, "runs" and "law"."""
-    runs = drawn_runs(result.frame, most_runs)
-    law = law_panel(result, runs, forecasts, list(outcomes))
+    """Return the charts "runs" (loss against tokens by budget, with bowls), "law" (loss against FLOPs, with the law and its
+    forecasts), and "whole", which has both panels.
+
+    `most_runs` limits the number of drawn runs, evenly by cost.
+    """
+    drawn = drawn_runs(result.frame, most_runs)
+    runs, law = _runs_panel(result, drawn), law_panel(result, drawn, forecasts, list(outcomes))
+    whole = alt.hconcat(runs, law, spacing=28).resolve_scale(color="independent")
     return {
-        "runs": figure(_runs_panel(result, runs), "Loss of each run by its trained tokens"),
+        "runs": figure(runs, "Loss of each run by its trained tokens"),
         "law": figure(law, "Loss by training compute: the law with its 90 % interval, and forecasts"),
+        "whole": figure(whole, "Runs of a ladder; the law through them and its forecasts"),
     }
+
+
+def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
+    """Return both panels of `law_charts` beside each other, with all runs."""
+    return law_charts(result, forecasts, outcomes=outcomes)["whole"]
 
 
 def residual_chart(result: FitResult) -> Any | None:

@@ -25,7 +25,6 @@ from marin_scaling.printable import LISTED, RUNS_DRAWN, RUNS_LISTED, TITLE_CHARA
 from marin_scaling.publish.charts import (
     MOST_PANELS,
     MeasuredOutcome,
-    law_chart,
     law_charts,
     loads_chart,
     norms_chart,
@@ -160,7 +159,8 @@ def _figure(fitted: FittedLadder, *, promised: Sequence[PromisedRun], stem: str)
     latest = promised[-1:]  # labels of several forecasts of similar runs would overlap
     shown = [*fitted.forecasts, *(each.forecast for each in latest)]
     outcomes = [*fitted.outcomes, *observed_outcomes(latest)]
-    panels, whole = (draw(result, shown, outcomes=outcomes, most_runs=RUNS_DRAWN) for draw in (law_charts, law_chart))
+    panels = law_charts(result, shown, outcomes=outcomes, most_runs=RUNS_DRAWN)
+    whole = panels.pop("whole")
     some = f" ({RUNS_DRAWN} or fewer of {len(result.frame)})" if len(result.frame) > RUNS_DRAWN else ""
     captions = {"runs": f"The runs of the ladder {name}{some}", "law": "The law through the best of each budget"}
     if (residuals := residual_chart(result)) is not None:
