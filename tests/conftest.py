@@ -1,6 +1,7 @@
 """Settings of all tests: examples by profile, nightly tests, and programs that tiny ladders of one session share."""
 
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,8 +15,31 @@ settings.register_profile(NIGHTLY, deadline=None)
 settings.load_profile("pull-request")
 
 
+ROOT = Path(__file__).parents[1]
+_TRAINS = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.train\b", re.MULTILINE)
+_IMPORTED = r"^(?:from|import) (?:levanter|haliax|jax|equinox|optax|marin_scaling\.train\.(?:{}))\b"
+
+
+def _need_levanter() -> list[str]:
+    """Modules whose tests all train, or that import Levanter, and the package's root, of which pytest reads all names."""
+    found = [path for path in (ROOT / "tests").rglob("test_*.py") if _TRAINS.search(path.read_text("utf-8"))]
+    package = {path: path.read_text("utf-8") for path in (ROOT / "marin_scaling" / "train").glob("*.py")}
+    names, more = ["levanter_config"], [""]
+    while more:
+        importing = re.compile(_IMPORTED.format("|".join(names)), re.MULTILINE)
+        more = [path.stem for path, text in package.items() if path.stem not in names and importing.search(text)]
+        names += more
+    found += [ROOT / "marin_scaling" / "__init__.py", *(path for path in package if path.stem in names)]
+    return [*map(str, found)]
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked `nightly`, except under `--hypothesis-profile=nightly`."""
+    """Leave out tests marked `nightly`, except under `--hypothesis-profile=nightly`. Examples that need Levanter train."""
+    need_levanter = {*_need_levanter()}
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and str(item.path) in need_levanter:
+            item.add_marker("train")
     late = [] if is_nightly() else [item for item in items if item.get_closest_marker("nightly")]
     if late:
         config.hook.pytest_deselected(items=late)
@@ -23,7 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set what workers and processes under test inherit: the folder of compiled programs, and one BLAS thread."""
+    """Set what workers and processes under test inherit: the folder of compiled programs, and one BLAS thread.
+
+    With `-m "not train"`, modules are left out that would import Levanter, which takes ten seconds.
+    """
+    if config.option.markexpr.startswith("not train"):
+        config.option.ignore = [*(config.option.ignore or []), *_need_levanter()]
     if not hasattr(config, "workerinput"):
         os.environ["MARIN_SCALING_TESTS_COMPILED"] = compiled = tempfile.mkdtemp(prefix="marin-scaling-compiled-")
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -48,6 +48,7 @@ def test_what_cannot_be_a_model_is_refused(folder: Path, run: str, said: list[st
     assert not (folder / "model").exists()
 
 
+@pytest.mark.train
 def test_how_to_get_weights_that_were_not_kept_is_said(folder: Path) -> None:
     """The run may be named by digits, by its folder, or by the preregistration that it answers."""
     pytest.importorskip("levanter", reason="the train extra is not installed")

@@ -250,6 +250,7 @@ def test_shuffled_characters_are_those_of_the_text(text):
     assert Counter(shuffled_tokens(text, np.random.default_rng(0))) == Counter(text)
 
 
+@pytest.mark.train
 def test_tokens_of_a_tokenizer_are_shuffled(planted, tmp_path):
     """The words of its vocabulary stay whole."""
     pytest.importorskip("levanter", reason="the train extra is not installed")

@@ -11,6 +11,7 @@ from marin_scaling.data.tokenizer import load_tokenizer
 from marin_scaling.errors import DataError
 
 pytest.importorskip("levanter", reason="the train extra is not installed")
+pytestmark = pytest.mark.train
 
 
 @pytest.fixture

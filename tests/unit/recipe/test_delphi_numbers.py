@@ -41,6 +41,7 @@ def test_a_published_run_costs_and_weighs_what_was_published(row: dict[str, str]
     assert training_flops(shape, tokens=int(float(row["tokens"]))) == pytest.approx(float(row["flops"]), rel=1e-12)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(
     ("hidden_dim", "num_heads", "num_kv_heads", "seq_len"), [(32, 2, 2, 128), (96, 6, 2, 64), (512, 4, 4, 4096)]
 )

@@ -125,6 +125,7 @@ def test_matrix_rates_of_may_are_18_31_by_sequences() -> None:
     assert found.learning_rate == pytest.approx(18.31 * 4e9**-0.395 * 768**-0.15 * math.sqrt(64), rel=1e-3)
 
 
+@pytest.mark.train
 def test_levanters_count_of_the_same_shape_agrees() -> None:
     """Ours is Levanter's formula for experts, a shared one and a router, without the head."""
     utils = pytest.importorskip("levanter.utils.flop_utils", reason="Levanter is not installed (extra: train)")

@@ -171,6 +171,7 @@ def test_python_plans_and_refuses_what_breaks_a_rule(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@levanter
 def test_missing_code_is_named(tmp_path: Path) -> None:
     pytest.importorskip("levanter")
     path = written(tmp_path, "")
@@ -316,6 +317,7 @@ def test_a_class_that_counts_too_little_is_compared_by_xlas_count(
     assert found == findings
 
 
+@levanter
 def test_batches_of_a_schedule_read_each_window_once() -> None:
     """In the order of the windows, without a gap."""
     pytest.importorskip("levanter")

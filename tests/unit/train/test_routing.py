@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from marin_scaling.train.moe import _packed, _ragged, balancing_bias, route, router_loss, through_experts, with_auxiliary_loss
 
+pytestmark = pytest.mark.train
+
 SIZES = [(2, 1, 20), (5, 3, 41), (9, 4, 33)]
 """Experts, of which so many are chosen, and tokens; few, because each is compiled."""
 ROUTE = jax.jit(route, static_argnames="experts_per_token")
