@@ -60,6 +60,7 @@ def trained(spec: RunSpec, place: Workplace, *, until: int | None = None) -> tup
     return process.wait(), steps
 
 
+@pytest.mark.nightly
 def test_a_run_that_is_ended_again_and_again_loses_no_step_and_no_bit(tmp_path: Path) -> None:
     """Twice, at steps drawn anew in each test: it begins again where it was ended, and not at a checkpoint before that."""
     whole, its_place = laid_out(tmp_path / "whole")

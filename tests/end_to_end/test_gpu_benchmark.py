@@ -13,6 +13,7 @@ pytestmark = pytest.mark.train
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gpu_ladder.py"
 
 
+@pytest.mark.nightly
 def test_a_run_alone_two_at_once_and_levanters_loop_are_measured() -> None:
     """Each does steps and is in the table; a processor has no peak, so that its share is left empty."""
     options = ["--cases", "quickstart-moe:8", "--packed", "2", "--seconds", "0.2"]
@@ -23,6 +24,7 @@ def test_a_run_alone_two_at_once_and_levanters_loop_are_measured() -> None:
     assert all(float(row[4]) > 0 and float(row[5]) > 0 for row in rows)
 
 
+@pytest.mark.nightly
 def test_plain_jax_is_measured_and_each_result_is_written_as_it_is_found(tmp_path: Path) -> None:
     options = ["--cases", "quickstart:8", "--packed", "2", "--seconds", "0.2", "--at-once", "4", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, str(BENCHMARK), *options], capture_output=True, text=True, check=False)

@@ -48,6 +48,7 @@ def test_two_launchers_and_a_kill_change_nothing_but_time(tmp_path: Path) -> Non
     assert not (quiet / ".marin-scaling" / "weights").exists()
 
 
+@pytest.mark.nightly
 def test_a_ladder_with_shared_trunks_is_killed_and_ends_with_the_curves_of_separate_runs(tmp_path: Path) -> None:
     """The longer runs say whose steps they continue; no checkpoint of a trunk is left."""
     shared = LADDER + "shared_trunk: true\n"

@@ -94,6 +94,7 @@ def test_a_forecast_from_its_key_to_its_outcome(tmp_path: Path) -> None:
     assert "outcome.json was removed since main" in said(root, "review", "--base", "main", "--markdown", status=1)
 
 
+@pytest.mark.nightly
 def test_a_sealed_forecast_from_its_seal_to_its_outcome(tmp_path: Path) -> None:
     """Its run is trained while nobody else can read it; shown afterwards, it is judged as one that was open, and as old."""
     root = begun(tmp_path, policy="since: 2026-01-01\n")

@@ -111,6 +111,7 @@ def test_the_page_shows_both_counts_and_the_code(trained: Path) -> None:
     assert sha256_hex((trained / "speedruns" / "entries" / "ada" / "gated" / "model.py").read_bytes()) in text
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_of_own_classes_ends_with_the_same_curve(trained: Path, tmp_path: Path) -> None:
     """Stopped after a step within the schedule, and resumed from its checkpoint in a new state."""
     from marin_scaling.errors import Interrupted

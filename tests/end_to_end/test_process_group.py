@@ -102,7 +102,7 @@ def together(folder: Path, kind: str, *, stop: int = 0) -> list[tuple[int, list[
     ]
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["sparse", pytest.param("dense", marks=pytest.mark.nightly)])
 def test_two_processes_have_the_losses_of_one(kind: str, tmp_path: Path) -> None:
     """Both of them, each with a part of the batch and of the state."""
     (one, first), (other, second) = together(tmp_path / "whole", kind)
@@ -122,6 +122,7 @@ def test_after_one_was_killed_both_go_on_from_their_checkpoint(tmp_path: Path) -
     assert [seen[1:] for _, seen in went_on] == [undisturbed[1:]] * 2
 
 
+@pytest.mark.nightly
 def test_two_processes_continue_the_trunk_of_a_shorter_run(tmp_path: Path) -> None:
     """Each has written its part of the state; the losses are those of two processes that train all steps."""
     alone = together(tmp_path / "alone", "long")

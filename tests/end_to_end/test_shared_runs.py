@@ -93,6 +93,7 @@ def put_away(shared: Path, away: Path) -> None:
         shutil.rmtree(shared)
 
 
+@pytest.mark.nightly
 def test_an_address_that_is_away_for_a_while_costs_no_run(tmp_path: Path) -> None:
     """From when the first run is recorded until it is said: all are recorded, and in the end they lie there."""
     folder, shared = repository(tmp_path / "here", more=sharing(tmp_path)), tmp_path / "shared"

@@ -31,6 +31,7 @@ def done(*arguments: str, cwd: Path) -> str:
     return str(finished.stdout)
 
 
+@pytest.mark.nightly
 def test_a_trained_sweep_gives_a_law_that_a_recipe_follows(tmp_path: Path) -> None:
     """Twelve runs; the ladder of its own name stays empty, and the sweep resumes without training anything again."""
     root = repository(tmp_path / "tiny")

@@ -54,6 +54,7 @@ def test_the_loss_curve_is_mirrored_offline_and_the_record_stands(tmp_path: Path
     assert json.dumps(spec.train_steps - 1).encode() in content
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_away_costs_the_mirror_and_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs of one process are recorded; one note says what the client said, the other that it was not asked again."""
     monkeypatch.setenv("WANDB_MODE", "online")

@@ -26,8 +26,15 @@ def losses_of(spec: RunSpec, work_dir: Path) -> list[float | None]:
     return [row.train_loss_nats_per_token for row in result.loss_curve.history(spec_digest=spec.digest).rows]
 
 
-@pytest.mark.parametrize("name", ["adamH", "muonH"])
-@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
+@pytest.mark.parametrize(
+    ("name", "constant_norm"),
+    [
+        ("adamH", "matrix"),
+        ("muonH", "slice"),
+        pytest.param("adamH", "slice", marks=pytest.mark.nightly),
+        pytest.param("muonH", "matrix", marks=pytest.mark.nightly),
+    ],
+)
 def test_our_step_is_levanters_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: Literal["matrix", "slice"], name: Literal["adamH", "muonH"]
 ) -> None:
@@ -214,7 +221,9 @@ def test_a_checkpoint_of_another_run_of_the_same_shape_is_not_taken_up(tmp_path:
     assert notes[0].startswith("its checkpoints belong to another run and were moved to ")
 
 
-@pytest.mark.parametrize("damage", ["short", "changed", "empty", "another run's"])
+@pytest.mark.parametrize(
+    "damage", ["changed", "another run's", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("short", "empty"))]
+)
 def test_a_checkpoint_that_cannot_be_read_is_set_aside_and_the_run_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:

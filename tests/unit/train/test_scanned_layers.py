@@ -52,7 +52,7 @@ def losses_and_weights(spec: RunSpec, folder: Path) -> tuple[np.ndarray, list[np
     ]
 
 
-@pytest.mark.parametrize("kind", ["dense adamH", "dense muonH", "moe adamH"])
+@pytest.mark.parametrize("kind", ["dense adamH", "moe adamH", pytest.param("dense muonH", marks=pytest.mark.nightly)])
 def test_both_layouts_give_the_same_losses_and_weights_to_rounding(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,7 +82,7 @@ def test_the_emitted_command_trains_a_mixture_of_experts_as_we_do(tmp_path: Path
     trained_by_both(mixture_spec(train_steps=40, seed=5), tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("constant_norm", ["matrix", "slice"])
+@pytest.mark.parametrize("constant_norm", ["matrix", pytest.param("slice", marks=pytest.mark.nightly)])
 def test_levanters_command_trains_an_emitted_rung_as_we_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, constant_norm: str
 ) -> None:
