@@ -67,6 +67,7 @@ def test_one_text_in_four_kinds_of_files_is_one_corpus(tmp_path: Path, files: di
     assert len(digests) == 1
 
 
+@pytest.mark.train
 def test_a_store_behind_an_address_is_read_as_a_file_is(tmp_path: Path, files: dict[str, Path]) -> None:
     """`memory://` stands for any file system of fsspec."""
     import fsspec
@@ -78,6 +79,7 @@ def test_a_store_behind_an_address_is_read_as_a_file_is(tmp_path: Path, files: d
 
 
 @needs_levanter
+@pytest.mark.train
 def test_a_data_set_in_the_hubs_layout_is_read_by_its_splits(
     tmp_path: Path, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_data_set_in_the_hubs_layout_is_read_by_its_splits(
 
 
 @needs_levanter
+@pytest.mark.train
 def test_tokens_of_a_real_tokenizer_give_the_text_back_and_its_bytes(tmp_path: Path, files: dict[str, Path]) -> None:
     """Decoded, the tokens are the documents with the end of text between; their bytes are exactly those of the text."""
     from tokenizers import Tokenizer
@@ -107,6 +110,7 @@ def test_tokens_of_a_real_tokenizer_give_the_text_back_and_its_bytes(tmp_path: P
 
 
 @needs_levanter
+@pytest.mark.train
 def test_a_cache_that_levanter_built_is_read_as_it_is(tmp_path: Path, files: dict[str, Path]) -> None:
     """Its tokens, in its order, with nothing between."""
     from levanter.store.cache import SerialCacheWriter
@@ -147,6 +151,7 @@ def test_a_document_that_is_trained_on_and_held_out_is_refused_with_both_places(
     assert left.validation["wiki"].tobytes().decode() == "".join(text + "\n" for text in texts(20, start=1_000))
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("around", ["{}\n", "{} ", "  {}", "{}\r\n", "\ufeff{}", "\ufeff\n{}\u3000\n", "\t{}\xa0"])
 @pytest.mark.parametrize("where", ["train", "wiki"])
 def test_a_document_with_white_space_around_it_is_the_same_document(
@@ -162,6 +167,7 @@ def test_a_document_with_white_space_around_it_is_the_same_document(
 
 
 @needs_levanter
+@pytest.mark.train
 def test_white_space_around_a_document_makes_no_other_of_it_with_any_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
     """In text, where it changes the tokens, and in a cache, whose rows are decoded."""
     from levanter.store.cache import SerialCacheWriter
@@ -248,6 +254,7 @@ def test_all_texts_that_cannot_be_read_are_named_at_once(tmp_path: Path, files: 
     assert [line.partition(":")[0] for line in caught.value.lines] == ["nowhere.jsonl", "none.jsonl"]
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", ["a.jsonl", "*.jsonl"])
 def test_a_store_that_is_away_is_not_taken_for_one_without_the_file(
     tmp_path: Path, files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
@@ -264,6 +271,7 @@ def test_a_store_that_is_away_is_not_taken_for_one_without_the_file(
 
 
 @needs_levanter
+@pytest.mark.train
 def test_a_tokenizer_that_is_none_is_refused_by_name(tmp_path: Path, files: dict[str, Path]) -> None:
     """A folder without one."""
     (tmp_path / "empty").mkdir()
@@ -271,6 +279,7 @@ def test_a_tokenizer_that_is_none_is_refused_by_name(tmp_path: Path, files: dict
         made(of_files(files, tokenizer=str(tmp_path / "empty")), tmp_path)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("name", ["{here}/tokenizr", "./tokenizr", "../tokenizr", "~/tokenizr", "tokenizr/", "corpus/tokenizr"])
 def test_a_folder_of_a_tokenizer_that_is_not_there_is_not_looked_for_on_the_hub(
     tmp_path: Path, files: dict[str, Path], name: str, monkeypatch: pytest.MonkeyPatch
@@ -285,6 +294,7 @@ def test_a_folder_of_a_tokenizer_that_is_not_there_is_not_looked_for_on_the_hub(
 
 
 @needs_levanter
+@pytest.mark.train
 def test_a_tokenizer_that_loses_text_is_refused(tmp_path: Path, files: dict[str, Path]) -> None:
     """Words it does not know become nothing; bits per byte would be off."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -425,6 +435,7 @@ def test_what_is_kept_can_be_read_by_whom_the_umask_lets(tmp_path: Path, files: 
     assert not list(folder.parent.glob("being-made-*"))
 
 
+@pytest.mark.train
 def test_names_are_those_of_the_ladder_file_that_asks(tmp_path: Path, files: dict[str, Path]) -> None:
     """Also where another one has made the same tokens before."""
     first, second = made(of_files(files), tmp_path), made(of_files(files, source="another"), tmp_path)
@@ -433,6 +444,7 @@ def test_names_are_those_of_the_ladder_file_that_asks(tmp_path: Path, files: dic
 
 
 @needs_levanter
+@pytest.mark.train
 def test_another_tokenizer_of_the_same_words_is_another_tokenizer(tmp_path: Path, files: dict[str, Path]) -> None:
     """With fewer merges it makes other tokens; the identity says so, and nothing kept is taken for it."""
     folder = write_tokenizer(tmp_path / "tokenizer")
@@ -449,6 +461,7 @@ def test_another_tokenizer_of_the_same_words_is_another_tokenizer(tmp_path: Path
 
 
 @needs_levanter
+@pytest.mark.train
 def test_the_name_of_a_special_token_in_a_text_is_text(tmp_path: Path, files: dict[str, Path]) -> None:
     """It ends no document, and its bytes are counted."""
     folder = write_tokenizer(tmp_path / "tokenizer")
@@ -460,6 +473,7 @@ def test_the_name_of_a_special_token_in_a_text_is_text(tmp_path: Path, files: di
 
 
 @needs_levanter
+@pytest.mark.train
 def test_a_cache_that_holds_a_held_out_document_is_refused_too(tmp_path: Path, files: dict[str, Path]) -> None:
     """Though its row ends with the token for the end of a text."""
     from levanter.store.cache import SerialCacheWriter
@@ -505,6 +519,7 @@ def test_a_mark_of_byte_order_is_no_text(tmp_path: Path, files: dict[str, Path])
         list(documents_in(str(tmp_path / "a.txt"), text_key=""))
 
 
+@pytest.mark.train
 def test_held_out_text_is_taken_from_the_training_documents_where_none_is_named(tmp_path: Path, files: dict[str, Path]) -> None:
     """By the digest of a document alone: order and other documents change nothing, and twins go together."""
     write_jsonl(files["train"], texts(300) + texts(5))
@@ -525,6 +540,7 @@ def test_held_out_text_is_taken_from_the_training_documents_where_none_is_named(
 
 
 @needs_levanter
+@pytest.mark.train
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
