@@ -124,12 +124,6 @@ class Forecast:
         return self.tokens / self.active_params
 
     @property
-    def lowest_params(self) -> float | None:
-        """Active parameters of the lowest forecast, from a parabola through half, once and twice N*; None beyond these."""
-        half, double = self.mis_sizing or (0.0, 0.0)
-        return self.active_params * 2 ** ((half - double) / (half + double) / 2) if min(half, double) > 0 else None
-
-    @property
     def error(self) -> float | None:
         """Relative difference of the median from the observed loss; None if that is unknown."""
         return None if self.observed is None else self.median / self.observed - 1

@@ -337,10 +337,7 @@ def _size_lines(forecast: Forecast, result: FitResult) -> list[str]:
         sizes.append(_price_text(forecast, result))
     elif forecast.mis_sizing:
         half, double = forecast.mis_sizing
-        low, high = forecast.params_interval or (0.0, math.inf)
-        lowest = forecast.lowest_params or forecast.active_params
-        other = "" if low <= lowest <= high else f"; forecasts are lowest at {format_count(lowest)}"
-        sizes.append(f"at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}{other}")
+        sizes.append(f"at the same compute half N* would cost {half:.1%} of the loss, twice N* {double:.1%}")
     return [wrapped(each, "  ") for each in sizes]
 
 

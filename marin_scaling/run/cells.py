@@ -479,10 +479,14 @@ def _centred(columns: Array, cells: NDArray[np.int64]) -> Array:
 
 LARGEST_SCATTER = 0.03
 """Largest relative difference of losses between repeats of a run: twice the largest of Delphi's and 15 other public ladders."""
+_TIMES_USUAL, _LEAST_REPEATED = 3.0, 3
 
 
 def audit_repeats(frame: pd.DataFrame) -> list[Finding]:
     """Return a finding for runs of one size, length and cost whose losses differ by more than repeats do.
+
+    That is by more than `LARGEST_SCATTER`, and three times as much as in the median of the repeats: seeds of tiny models may
+    scatter so far in all sizes.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"run": ["a", "b"], "params": 1e8, "tokens": 2e9, "loss": [3.0, 3.2]})
@@ -490,8 +494,9 @@ def audit_repeats(frame: pd.DataFrame) -> list[Finding]:
     (['repeats'], [])
     """
     loss = frame["loss"].groupby(cells_of(frame))
-    apart = (loss.max() / loss.min() - 1).sort_values(ascending=False)
-    odd = [cell for cell, each in apart.items() if each > LARGEST_SCATTER]
+    apart = (loss.max() / loss.min() - 1)[loss.count() > 1].sort_values(ascending=False)
+    usual = _TIMES_USUAL * float(apart.median()) if len(apart) >= _LEAST_REPEATED else 0.0
+    odd = [cell for cell, each in apart.items() if each > max(LARGEST_SCATTER, usual)]
     if not odd:
         return []
     rows = frame.iloc[loss.indices[odd[0]]].sort_values("loss")

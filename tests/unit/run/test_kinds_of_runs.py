@@ -218,4 +218,6 @@ def test_repeats_of_a_run_that_contradict_each_other_are_named():
     assert [each.code for each in off.findings] == ["repeats"]
     assert "run-7" in off.findings[0].message
     assert near.findings == ()
+    seeds = pd.concat([runs, runs.assign(run="second-" + runs["run"], loss=1.05 * runs["loss"])])
+    assert table_of_frame(seeds).findings == ()
     assert fit(off).status is not FitStatus.USABLE
