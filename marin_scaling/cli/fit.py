@@ -263,8 +263,9 @@ def backtest_table(
         typer.echo(dump_canonical(backtest_document(result)), nl=False)
     else:
         typer.echo(backtest_text(result))
+        severity = {each.message: each.severity.value for each in runs.findings}
         for each in runs.warnings:
-            typer.echo(wrapped(f"warning: {each}"), err=True)
+            typer.echo(wrapped(f"{severity.get(each, 'warning')}: {each}"), err=True)
 
 
 _TARGETS = typer.Option(

@@ -42,7 +42,7 @@ _SAME_SPARSITY = 1.2
 """Ratio of total / active parameters within which a forecast is of a model as sparse as the runs."""
 _SAME_COST = 0.01
 """Relative difference within which FLOPs are counted as in the runs."""
-_MOST_BLOCKS, _NAME_WIDTH = 3, 14
+_MOST_BLOCKS, _NAME_WIDTH, _NAME_WIDTH_ALONE = 3, 14, 38  # of tables with and without observed losses
 
 _ASSUMES = {
     True: "The interval assumes that the recipe still holds there, as it did in the ladders that calibrated it.",
@@ -261,12 +261,16 @@ def _forecasts_text(forecasts: Sequence[Forecast], result: FitResult) -> list[st
 def _runs_table(forecasts: Sequence[Forecast]) -> str:
     import pandas as pd
 
-    rows = []
+    rows, is_observed = [], any(each.observed is not None for each in forecasts)
     for each in forecasts:
         low, high = each.interval()
-        row = {"run": _within(each.run, _NAME_WIDTH), "N": format_count(each.active_params), "D": format_count(each.tokens)}
+        row = {
+            "run": _within(each.run, _NAME_WIDTH if is_observed else _NAME_WIDTH_ALONE),
+            "N": format_count(each.active_params),
+            "D": format_count(each.tokens),
+        }
         row |= {"forecast": f"{each.median:.4f}", "90 %": f"{low:.3f}-{high:.3f}"}
-        if any(other.observed is not None for other in forecasts):
+        if is_observed:
             known = each.observed is not None
             row |= {"observed": f"{each.observed:.4f}" if known else "", "off": f"{each.error:+.2%}" if known else ""}
             row["inside"] = ("yes" if each.inside_90 else "no") if known else ""
