@@ -29,7 +29,7 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with `marin-scale` and `python`, which start in milliseconds."""
     with served_commands(tmp_path_factory.mktemp("commands")) as found:

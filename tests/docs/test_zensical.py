@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("zensical", reason="the dev extra is not installed")
+pytestmark = pytest.mark.site
 
 
 def test_zensical_builds_the_same_pages(built_site: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -252,18 +253,32 @@ def test_a_model_is_not_written_without_the_train_extra(repository, without_trai
     assert not (repository / "model").exists()
 
 
+ALL = """
+import sys
+from marin_scaling.cli import main
+for words in {commands!r}:
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+"""
+
+
 def test_all_but_training_works_without_the_train_extra(repository, without_train_extra):
     """Planning, fitting, registering, verifying and checking need no accelerator library."""
     write_key(repository)
-    for arguments in (
+    commands = [
         ["ladder", "ladders/tiny.yaml", "--dry-run"],
         ["fit", "runs/tiny", "--predict", "1e13"],
         ["preregister", "ladders/tiny.yaml", "--key", "key", "--as", "ada@example.org"],
         ["verify", "all"],
         ["check", "all"],
-    ):
-        done = marin_scale_process(*arguments, cwd=repository, environment=without_train_extra)
-        assert done.returncode == 0, done.stderr
+    ]
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(repository / ".config"), **without_train_extra}
+    program = [sys.executable, "-c", ALL.format(commands=commands)]
+    done = subprocess.run(program, cwd=repository, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     folder = next((repository / "preregistrations").glob("*-tiny"))
     done = marin_scale_process("run", folder, cwd=repository, environment=without_train_extra)
     assert_refused(done, 'no "train" extra')

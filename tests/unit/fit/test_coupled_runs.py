@@ -266,7 +266,7 @@ def test_a_prior_of_one_s_own_is_used_and_kept(dense):
     result = fit(ladder(), prior=prior)
     assert np.median(result.law.posterior.laws.g) == pytest.approx(0.7, abs=0.02)
     assert np.median(dense.law.posterior.laws.g) > 0.8
-    assert result.law.posterior.prior is prior
+    assert result.law.posterior.prior == prior
 
 
 def test_the_optimum_is_that_of_the_surface_within_its_bowls_known_bias(dense):
