@@ -139,9 +139,9 @@ class LawKind:
     def __call__(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
         """Fit a run table; return a `FitResult`. `FitRefused` for runs that determine no law.
 
-        A process fits equal tables with a named law, seed and prior once, and returns copies.
+        A process fits equal tables of at most `_MOST_KEPT` runs with a named law, seed and prior once, and returns copies.
         """
-        if callable(self.fit):  # whose code may give other numbers the next time
+        if callable(self.fit) or len(table.frame) > _MOST_KEPT:  # code of a user may give other numbers the next time
             return self._fit(table, seed=seed, prior=prior)
         kept = _kept(pickle.dumps((self, table, seed, prior)))
         return replace(kept, frame=kept.frame.copy())
@@ -161,6 +161,10 @@ class LawKind:
     def number(self) -> float:
         """Number after the "@" in the name."""
         return float(self.name.partition("@")[2])
+
+
+_MOST_KEPT = 1000
+"""Runs of a fit that is kept: 64 of them take 100 MB at most."""
 
 
 @lru_cache(maxsize=64)
