@@ -190,6 +190,7 @@ def test_a_run_of_wandb_is_followed_by_its_files(root: Path, monkeypatch: pytest
     for step in range(100, 1001, 100):
         run.log({KEY: LOSS * shape(step / 2000), "throughput/total_tokens": TOKENS * step / 2000}, step=step)
     run.finish()
+    wandb.teardown()  # its service has written the file when it has ended
     found = follow(folder, root / "own")
     assert (len(found.marks), found.verdict) == (10, "on forecast")
 

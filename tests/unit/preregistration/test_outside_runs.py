@@ -238,6 +238,7 @@ def test_a_run_of_wandb_is_read_with_its_id_start_and_end(root: Path, monkeypatc
     run.log({KEY: 4.0, "throughput/total_tokens": TOKENS / 2}, step=5)
     run.log({KEY: LOSS, "throughput/total_tokens": TOKENS}, step=9)
     run.finish()
+    wandb.teardown()  # its service has written the file when it has ended
     assert record(folder, root / "own").outcome["value"] == pytest.approx(LOSS)
     assert next(step for step in verify(folder).steps if step.what == "observed").compared
 

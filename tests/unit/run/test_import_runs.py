@@ -180,6 +180,7 @@ def test_wandbs_offline_file_is_read_as_far_as_it_goes(tmp_path: Path, monkeypat
         run.log({"eval/loss": 4.0 - step / 3_000, "throughput/total_gflops": 1e6 * (step + 1)}, step=step)
     run.summary.update({"parameter_count": 1e8, "throughput/total_tokens": 1e10})
     run.finish()
+    wandb.teardown()  # its service has written the file when it has ended
     (written,) = tmp_path.rglob("run-*.wandb")
     path = copy_of_whole_run(written, tmp_path / "copy")
     (row,) = import_runs(read_tracked_runs(str(path))).rows
