@@ -131,13 +131,14 @@ def _at_rates(rates: tuple[Any, Any, Any], constants: OptimizerSpec, *, is_spars
     config = type("OneStep", bases, {})(
         **_constants(constants), learning_rate=learning_rate, adam_lr=adam_learning_rate, epsilon=epsilon
     )
-    return for_layers(config.build(1), constants.name, constant_norm=constants.constant_norm, is_sparse=is_sparse)
+    return built_for_layers(config, 1, constant_norm=constants.constant_norm, is_sparse=is_sparse)
 
 
-def for_layers(optimizer: Any, name: str, *, constant_norm: str, is_sparse: bool) -> Any:
-    """Return Levanter's `optimizer` of this name, which sees matrices; routers' biases are set instead of optimized."""
+def built_for_layers(config: OptimizerConfig, train_steps: int, *, constant_norm: str, is_sparse: bool) -> Any:
+    """Build Levanter's AdamH or MuonH so that it sees matrices, and routers' biases are set instead of optimized."""
+    optimizer = (AdamHConfig if isinstance(config, AdamHConfig) else MuonHConfig).build(config, train_steps)
     if constant_norm == "matrix":
-        optimizer = _shown_matrices(optimizer, joins_stacks=name == "adamH")
+        optimizer = _shown_matrices(optimizer, joins_stacks=isinstance(config, AdamHConfig))
     return _setting_router_biases(optimizer) if is_sparse else optimizer
 
 

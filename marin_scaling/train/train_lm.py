@@ -16,7 +16,7 @@ from levanter.optim.config import OptimizerConfig
 from levanter.optim.muonh import MuonHConfig
 
 from marin_scaling.train.moe import GrugMoeConfig
-from marin_scaling.train.optimizer import SparseLabels, for_layers
+from marin_scaling.train.optimizer import SparseLabels, built_for_layers
 
 MODEL = "grug_moe"
 OPTIMIZERS = {"adamH": "grug_moe_adamH", "muonH": "grug_moe_muonH"}
@@ -25,28 +25,31 @@ OPTIMIZERS = {"adamH": "grug_moe_adamH", "muonH": "grug_moe_muonH"}
 LmConfig.register_subclass(MODEL, GrugMoeConfig)
 
 
-@OptimizerConfig.register_subclass(OPTIMIZERS["adamH"])
-@dataclass(frozen=True)
-class MixtureAdamH(SparseLabels, AdamHConfig):  # type: ignore[misc]  # Levanter is untyped here
-    """AdamH, with Adam for routers and the gates of heads, and with routers' biases set in each step."""
+class _Mixture(SparseLabels):
+    """Adam for routers and gates of heads, and routers' biases that are set in each step."""
 
-    constant_norm: str = "matrix"
+    constant_norm: str
 
     def build(self, num_train_steps: int) -> Any:
         """Return the optimizer with its schedule."""
-        return for_layers(super().build(num_train_steps), "adamH", constant_norm=self.constant_norm, is_sparse=True)
+        config: Any = self
+        return built_for_layers(config, num_train_steps, constant_norm=self.constant_norm, is_sparse=True)
+
+
+@OptimizerConfig.register_subclass(OPTIMIZERS["adamH"])
+@dataclass(frozen=True)
+class MixtureAdamH(_Mixture, AdamHConfig):  # type: ignore[misc]  # Levanter is untyped here
+    """AdamH for a mixture of experts."""
+
+    constant_norm: str = "matrix"
 
 
 @OptimizerConfig.register_subclass(OPTIMIZERS["muonH"])
 @dataclass(frozen=True)
-class MixtureMuonH(SparseLabels, MuonHConfig):  # type: ignore[misc]
-    """MuonH, with the same additions."""
+class MixtureMuonH(_Mixture, MuonHConfig):  # type: ignore[misc]
+    """MuonH for a mixture of experts."""
 
     constant_norm: str = "matrix"
-
-    def build(self, num_train_steps: int) -> Any:
-        """Return the optimizer with its schedule."""
-        return for_layers(super().build(num_train_steps), "muonH", constant_norm=self.constant_norm, is_sparse=True)
 
 
 if __name__ == "__main__":

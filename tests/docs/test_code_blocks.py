@@ -7,12 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from code_blocks import CodeBlock, code_blocks
-from command_server import served_commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "site").rglob("*.md") if "generated" not in path.parts)]
@@ -29,57 +28,47 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with `marin-scale` and `python`, which start in milliseconds."""
-    with served_commands(tmp_path_factory.mktemp("commands")) as found:
-        yield found
-
-
-def run(block: CodeBlock, workplace: Path, commands: Path) -> subprocess.CompletedProcess[str]:
-    command = ["python", "-c", block.code] if block.language == "python" else ["bash", "-euc", block.code]
-    path = os.pathsep.join([str(commands), os.environ["PATH"]])
+def run(block: CodeBlock, workplace: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", block.code] if block.language == "python" else ["bash", "-euc", block.code]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "80"}
-    return subprocess.run(["env", *command], cwd=workplace, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, check=False)
 
 
-def run_page(page: Path, workplace: Path, commands: Path) -> None:
-    """Those of README with the installed command, in processes of their own."""
+def run_page(page: Path, workplace: Path) -> None:
     if any("ssh-keygen" in block.code for block in BLOCKS[page]) and shutil.which("ssh-keygen") is None:
         pytest.skip("openssh-client is not installed")
     for block in BLOCKS[page]:
-        done = run(block, workplace, Path(sys.executable).parent if page.name == "README.md" else commands)
+        done = run(block, workplace)
         assert done.returncode == 0, f"line {block.line}: {done.stderr}"
         if block.prints is not None:
             assert done.stdout == block.prints, f"line {block.line}"
 
 
 def of_pages(pages: Iterable[Path]) -> pytest.MarkDecorator:
-    """Mark the page whose command imports Levanter as one that trains."""
-    marks = {"submit-your-own-model.md": [pytest.mark.train]}
-    chosen = [pytest.param(page, marks=marks.get(page.name, ())) for page in pages if BLOCKS[page]]
+    chosen = [page for page in pages if BLOCKS[page]]
     return pytest.mark.parametrize("page", chosen, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @of_pages([page for page in PAGES if page not in GUIDES])
 class TestReadmeTutorialReferenceAndTheLongestGuide:
-    def test_the_blocks_of_a_page_run_and_print_what_it_says(self, page: Path, workplace: Path, commands: Path) -> None:
-        """In their order, in a copy of the repository's data."""
-        run_page(page, workplace, commands)
+    def test_the_blocks_of_a_page_run_and_print_what_it_says(self, page: Path, workplace: Path) -> None:
+        """In their order, in a copy of the repository's data, with the installed command."""
+        run_page(page, workplace)
 
 
 @of_pages(GUIDES[::2])
 class TestGuides:
-    def test_the_blocks_of_a_page_run_and_print_what_it_says(self, page: Path, workplace: Path, commands: Path) -> None:
-        """In their order, in a copy of the repository's data."""
-        run_page(page, workplace, commands)
+    def test_the_blocks_of_a_page_run_and_print_what_it_says(self, page: Path, workplace: Path) -> None:
+        """In their order, in a copy of the repository's data, with the installed command."""
+        run_page(page, workplace)
 
 
 @of_pages(GUIDES[1::2])
 class TestOtherGuides:
-    def test_the_blocks_of_a_page_run_and_print_what_it_says(self, page: Path, workplace: Path, commands: Path) -> None:
-        """In their order, in a copy of the repository's data."""
-        run_page(page, workplace, commands)
+    def test_the_blocks_of_a_page_run_and_print_what_it_says(self, page: Path, workplace: Path) -> None:
+        """In their order, in a copy of the repository's data, with the installed command."""
+        run_page(page, workplace)
 
 
 def test_the_pages_have_blocks_that_are_run() -> None:

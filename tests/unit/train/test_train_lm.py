@@ -77,9 +77,13 @@ def trained_by_both(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return log, run, ours
 
 
-def test_the_emitted_command_trains_a_mixture_of_experts_as_we_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its routers' biases are set in each step, and its layers are unrolled or scanned."""
-    trained_by_both(mixture_spec(train_steps=40, seed=5), tmp_path, monkeypatch)
+@pytest.mark.parametrize("name", ["adamH", pytest.param("muonH", marks=pytest.mark.nightly)])
+def test_the_emitted_command_trains_a_mixture_of_experts_as_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """With either optimizer, its routers' biases are set in each step."""
+    optimizer = mixture_spec().optimizer.model_copy(update={"name": name})
+    trained_by_both(mixture_spec(train_steps=40, seed=5, optimizer=optimizer), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("constant_norm", ["matrix", pytest.param("slice", marks=pytest.mark.nightly)])
