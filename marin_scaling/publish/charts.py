@@ -73,7 +73,7 @@ def law_charts(
 
 
 def law_chart(result: FitResult, forecasts: Sequence[Forecast], *, outcomes: Iterable[MeasuredOutcome] = ()) -> Any:
-    """Return both panels of `law_charts` beside each other, with all runs."""
+    """Return both panels of `law_charts` in one chart, with all runs."""
     return law_charts(result, forecasts, outcomes=outcomes)["whole"]
 
 

@@ -171,7 +171,7 @@ def _mapped(raw: RawTable, chosen: Mapping[str, str], *, size: str, are_optima: 
     try:
         mapping = map_columns(raw, chosen={name: of for name, of in chosen.items() if name in COLUMNS}, required=needed)
     except RunTableError as error:
-        raise RunTableError((*error.lines, *faults), fix=f"{error.fix}; n{fix[1:]}" if faults else error.fix) from error
+        raise RunTableError((*error.lines, *faults), fix=f"{error.fix}. {fix}" if faults else error.fix) from error
     mapping |= {name: names[0] for name, names in found.items() if names}
     if not mapping.keys() & ({size} if size else set(SIZES)):
         faults.append(f"{raw.name} has no column {size or ' or '.join(SIZES)}.")
