@@ -6,10 +6,8 @@ A new law is one module with a function `fit(table, *, kind, seed, prior) -> Fit
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -137,16 +135,7 @@ class LawKind:
     argument: str = ""
 
     def __call__(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
-        """Fit a run table; return a `FitResult`. `FitRefused` for runs that determine no law.
-
-        A process fits equal tables of at most `_MOST_KEPT` runs with a named law, seed and prior once, and returns copies.
-        """
-        if callable(self.fit) or len(table.frame) > _MOST_KEPT:  # code of a user may give other numbers the next time
-            return self._fit(table, seed=seed, prior=prior)
-        kept = _kept(pickle.dumps((self, table, seed, prior)))
-        return replace(kept, frame=kept.frame.copy())
-
-    def _fit(self, table: Any, *, seed: int, prior: Prior | None) -> Any:
+        """Fit a run table; return a `FitResult`. `FitRefused` for runs that determine no law."""
         from threadpoolctl import threadpool_limits
 
         refuse_hopeless(table)
@@ -161,16 +150,6 @@ class LawKind:
     def number(self) -> float:
         """Number after the "@" in the name."""
         return float(self.name.partition("@")[2])
-
-
-_MOST_KEPT = 1000
-"""Runs of a fit that is kept: 64 of them take 100 MB at most."""
-
-
-@lru_cache(maxsize=64)
-def _kept(question: bytes) -> Any:
-    kind, table, seed, prior = pickle.loads(question)  # bytes of this process
-    return kind._fit(table, seed=seed, prior=prior)
 
 
 DEFAULT_LAW = "combined"

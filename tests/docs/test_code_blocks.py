@@ -46,7 +46,9 @@ def run_page(page: Path, workplace: Path) -> None:
 
 
 def of_pages(pages: Iterable[Path]) -> pytest.MarkDecorator:
-    chosen = [page for page in pages if BLOCKS[page]]
+    """Mark the page whose command imports Levanter as one that trains."""
+    marks = {"submit-your-own-model.md": [pytest.mark.train]}
+    chosen = [pytest.param(page, marks=marks.get(page.name, ())) for page in pages if BLOCKS[page]]
     return pytest.mark.parametrize("page", chosen, ids=lambda page: str(page.relative_to(ROOT)))
 
 

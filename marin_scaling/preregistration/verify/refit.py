@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -210,53 +208,36 @@ def fit_step(statement: Statement, subjects: Mapping[str, Any], *, name: str) ->
 
 
 def _fitted_again(statement: Statement, subjects: Mapping[str, Any], *, law: str) -> FittedAgain:
-    """Refit the ladder; a process fits equal ladders for equal targets once."""
-    ladder, run = subjects["ladder.json"], statement.predicate["targetRun"]
-    sizes = [float(run[key]) for key in ("paramsTotal", "tokens", "paramsActive")] if statement.is_outside else []
-    asked = {
-        "ladder": ladder,
-        "target": size_of(subjects["target.json"]) if "curves" in ladder else None,
-        "law": law,
-        "seed": statement.predicate["fit"]["seed"] or 0,
-        "flops": run["flops"],
-        "sizes": sizes,
-        "unique_tokens": statement.unique_tokens,
-    }
-    return _fitted_once(json.dumps(asked))
-
-
-@lru_cache(maxsize=32)
-def _fitted_once(asked_text: str) -> FittedAgain:
     from marin_scaling.fitting.fit import fit
     from marin_scaling.forecast.backtest import backtest_of_fit
     from marin_scaling.forecast.forecast import forecast_runs, samples_of, sensitivity
     from marin_scaling.forecast.report import forecast_document
 
-    asked = json.loads(asked_text)
-    table = ladder_table(asked["ladder"])
-    result = fit(table, law=asked["law"], seed=asked["seed"], swept="all")
-    target = _promised(asked, result)
+    ladder = subjects["ladder.json"]
+    table = ladder_table(ladder)
+    result = fit(table, law=law, seed=statement.predicate["fit"]["seed"] or 0, swept="all")
+    target = _promised(statement, result, curves=ladder.get("curves"))
     (again,) = forecast_runs(result, [target])
     document = forecast_document(result, [again], sensitivities=[sensitivity(result, again)], tested=backtest_of_fit(result))
     losses = thinned(samples_of(result, target).tolist())
-    if "curves" in asked["ladder"]:
+    if "curves" in ladder:
         from marin_scaling.forecast.loss_curve import curve_from_ladder, curve_rows
 
-        curve = curve_from_ladder(asked["ladder"], asked["target"], losses)
+        curve = curve_from_ladder(ladder, size_of(subjects["target.json"]), losses)
         document["predictions"][0]["curve"] = curve_rows(curve)
     return FittedAgain(forecast=again, document=document, said_of_table=table.warnings, losses=losses)
 
 
-def _promised(asked: Mapping[str, Any], result: FitResult) -> Target:
+def _promised(statement: Statement, result: FitResult, *, curves: Mapping[str, Any] | None) -> Target:
     """Return the forecast run: an outside run in its own size, a target of this tool as the compute-optimal run."""
     from marin_scaling.forecast.forecast import Target, optimal_target
     from marin_scaling.forecast.loss_curve import schedule_error
 
-    if asked["sizes"]:
-        params, tokens, active = asked["sizes"]
-        error = schedule_error(asked["ladder"].get("curves"))
-        return Target(flops=asked["flops"], params=params, tokens=tokens, active_params=active, log_error=error)
-    return optimal_target(result, asked["flops"], unique_tokens=asked["unique_tokens"])
+    run = statement.predicate["targetRun"]
+    if not statement.is_outside:
+        return optimal_target(result, run["flops"], unique_tokens=statement.unique_tokens)
+    params, tokens, active = (float(run[key]) for key in ("paramsTotal", "tokens", "paramsActive"))
+    return Target(flops=run["flops"], params=params, tokens=tokens, active_params=active, log_error=schedule_error(curves))
 
 
 def _reproduced(statement: Statement, again: FittedAgain, *, runs: int) -> VerifiedStep:
