@@ -161,7 +161,15 @@ class PlottedTuning(Tuning):
     """Tuning with a figure."""
 
     def plot(self, *targets: TunedTarget) -> Any:
-        """Draw the swept runs, their optima and the laws as an Altair chart, as `marin-scale tune --plot` does."""
+        """Draw the swept runs, their optima and the laws as an Altair chart, as `marin-scale tune --plot` does.
+
+        `targets` are results of `predict`; `UsageError` for anything else.
+        """
+        if others := [each for each in targets if not isinstance(each, TunedTarget)]:
+            raise UsageError(
+                f"{others[0]!r} is not a target of the laws.",
+                fix="Give results of predict(width=..., tokens=...); a chart is written by plot().save(FILE).",
+            )
         from marin_scaling.publish.tuning_chart import tuning_chart
 
         return tuning_chart(self, targets)

@@ -83,7 +83,7 @@ def _panel_of_runs(
     )
     x = _across(name, np.array([*points["value"], *marks["value"]]))
     metric = tuning.runs.column_mapping["loss"] if tuning.runs.metric == "loss" else tuning.runs.metric
-    y, colour = loss_axis(axis_title(metric, unit=unit_of(metric))), _colour("tokens", tokens)
+    y, colour = loss_axis(axis_title(metric, unit=unit_of(metric))), _colour("tokens", tokens, is_ordinal=True)
     layers = [
         alt.Chart(curves).mark_line(strokeWidth=1.5).encode(x=x, y=y, color=colour, detail="tokens:Q"),
         alt.Chart(points)
@@ -142,7 +142,10 @@ def _panel_of_law(tuning: Tuning, name: str, optima: Sequence[Optimum], targets:
                 shape="diamond", size=90, filled=True, fill="white", stroke=LAW_COLOUR, strokeWidth=2, opacity=1
             ).encode(x=x, y=y, tooltip=tooltips("value", "low", "high", "size", "tokens")),
         ]
-    return alt.layer(*layers).properties(title=f"Optimal {_words(name)}; law with 90 % interval of a new cell", **_LAW_PANEL)
+    own = "".join(f", at each cell's {_words(term)}" for term in law.terms if term not in ("size", "tokens"))
+    return alt.layer(*layers).properties(
+        title=f"Optimal {_words(name)}{own}; law with 90 % interval of a new cell", **_LAW_PANEL
+    )
 
 
 def _point_of(tuning: Tuning, target: TunedTarget) -> Point:
@@ -214,14 +217,15 @@ def _marked(
             )
 
 
+_COUNTS = "datum.value >= 1e6 ? replace(format(datum.value, '.3~s'), 'G', 'B') : format(datum.value, '~r')"
 _SHORT = "replace(format(datum.value, '~s'), 'G', 'B')"
 
 
 def _colour(column: str, values: Collection[float], *, title: str = "", is_ordinal: bool = False) -> Any:
     if is_ordinal and len(set(values)) <= _MOST_SIZES:
         scale = alt.Scale(scheme="viridis", domain=sorted(set(values)))
-        legend = alt.Legend(labelExpr="format(datum.value, datum.value >= 1e6 ? '.3s' : '~r')", symbolOpacity=1)
-        return alt.Color(f"{column}:O", title=title, scale=scale, legend=legend)
+        legend = alt.Legend(labelExpr=_COUNTS, symbolOpacity=1)
+        return alt.Color(f"{column}:O", title=title or column, scale=scale, legend=legend)
     scale = alt.Scale(type="log", scheme="viridis", domain=[min(values), max(values)])
     legend = alt.Legend(type="gradient", labelExpr=_SHORT, values=round_ticks(min(values), max(values)), gradientLength=280)
     return alt.Color(f"{column}:Q", title=title or column, scale=scale, legend=legend)

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import marin_scaling as ms
+from marin_scaling.errors import UsageError
 from marin_scaling.publish.figures import chart_bytes, chart_spec
 
 
@@ -88,6 +89,12 @@ def test_an_optimum_at_the_border_has_no_parabola_and_a_triangle():
     assert [row["border"] for row in beyond] == ["highest", "highest"]  # in its panel and in that of the law
     assert beyond[0]["value"] == pytest.approx(0.5 * best_rate(*cell))
     assert len({row["tokens"] for row in layers(chart, "line")[2]}) == 2  # the other cells of the width
+
+
+def test_what_is_no_target_is_refused():
+    """Such as the name of a file to write."""
+    with pytest.raises(UsageError):
+        ms.tune(sweep()).plot("figure.svg")
 
 
 def test_each_hyperparameter_has_its_panels():
