@@ -45,7 +45,8 @@ BAND_NOTES = {
     "noise": "the scatter of one run",
     "sampling": "other runs and budgets of the same kind would have given another law",
     "form": "no law of few parameters is exact: smooth discrepancy, the coupling g, half of the distance between two laws",
-    "shift": "drift of tuning or kind with distance from the runs, as in back-tests of public ladders (calibration.json)",
+    "shift": "drift of tuning or kind with distance from the runs, as in back-tests of public ladders (calibration.json), and "
+    "the error of a conversion to another schedule",
 }
 """Meaning of each component of an interval's half-width."""
 
@@ -301,7 +302,8 @@ def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDr
     if not errors.any():
         return draws
     factors = np.exp(errors * np.random.default_rng([seed, 1]).normal(size=draws.losses.shape))
-    return replace(draws, losses=draws.losses * factors)
+    shift = draws.causes.get("shift", np.broadcast_to(np.median(draws.losses, axis=0), draws.losses.shape))
+    return replace(draws, losses=draws.losses * factors, causes={**draws.causes, "shift": shift * factors})
 
 
 def _arrays(targets: Sequence[Target]) -> Targets:

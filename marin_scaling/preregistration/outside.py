@@ -282,6 +282,8 @@ def forecast_outside(
     curves = None if target.curves is None else _curves(target.curves, result.rows)
     run = replace(run, flops=target.flops, log_error=schedule_error(curves))
     on_message(f"{promise_text(target)}\n")
+    if converted := _doubts_of_schedules(curves):
+        on_message(wrapped(f"note: {converted[0]}") + "\n")
     tested = backtest_of_fit(result)
     document, losses = documented(result, tested, target=run, on_message=on_message)
     if curves is not None:
@@ -320,8 +322,8 @@ def _doubts_of_schedules(curves: Mapping[str, Any] | None) -> list[str]:
         return []
     low, high = (100 * math.expm1(each) for each in (min(changes), max(changes)))
     return [
-        f"final losses were converted from runs_schedule to schedule by {low:+.2f} to {high:+.2f} %; the forecast counts "
-        f"{164.5 * schedule_error(curves):.2f} % for errors of this (90 %), as on curves of 25M and 100M parameters"
+        f"final losses of the runs are converted from runs_schedule to schedule by {low:+.2f} to {high:+.2f} %; the forecast "
+        f"counts {164.5 * schedule_error(curves):.2f} % for errors of this (90 %), as on curves of 25M and 100M parameters"
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from marin_scaling.errors import FitRefused, UsageError
 from marin_scaling.fitting.fit import fit
-from marin_scaling.forecast.forecast import LEVELS, forecast, interval_along, samples
+from marin_scaling.forecast.forecast import LEVELS, forecast, forecast_runs, interval_along, samples
 from marin_scaling.laws import SurfaceLaw, frontier_loss, surface_frontier
 from marin_scaling.preregistration import format as statement_format
 from marin_scaling.run.table import read_run_table, simulate_ladder
@@ -80,6 +80,17 @@ def test_noisier_runs_give_wider_intervals():
     quiet, loud = (forecast(simulated(noise=noise), flops=1e21) for noise in (0.001, 0.005))
     assert loud.bands["noise"] > quiet.bands["noise"]
     assert loud.interval()[1] - loud.interval()[0] > quiet.interval()[1] - quiet.interval()[0]
+
+
+def test_the_error_of_a_conversion_widens_the_interval_and_stands_in_its_shift(delphi):
+    """A deviation of 1 % of the loss, with the drift as two independent causes."""
+    near = forecast(delphi, flops=1e21)
+    (wider,) = forecast_runs(delphi, [replace(near.target, log_error=0.01)])
+    error = 1.645 * 0.01 * near.median
+    assert wider.bands["shift"] == pytest.approx(np.hypot(near.bands["shift"], error), rel=0.05)
+    assert wider.bands["noise"] == near.bands["noise"]
+    half, wide = (np.diff(each.interval())[0] / 2 for each in (near, wider))
+    assert wide == pytest.approx(np.hypot(half, error), rel=0.05)
 
 
 def test_a_frontier_law_estimates_neither_form_nor_shift(heldout):
