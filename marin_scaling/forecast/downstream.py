@@ -176,9 +176,18 @@ def _half_width(values: Array) -> float:
     return float(high - low) / 2
 
 
+_LEAST_GAIN = 0.001
+"""Gain in accuracy by the curve beyond the best of its runs from which on its form matters."""
+
+
+def _gain_beyond(curve: Sigmoid, *, soft: float) -> float:
+    best = curve.soft_range[0]
+    return float(curve.accuracy(min(soft, best)) - curve.accuracy(best))
+
+
 def _status(curve: Sigmoid, *, soft: float) -> DownstreamStatus:
     applies = {
-        DownstreamStatus.BEYOND_THE_RUNS: soft < curve.soft_range[0],
+        DownstreamStatus.BEYOND_THE_RUNS: _gain_beyond(curve, soft=soft) > _LEAST_GAIN,
         DownstreamStatus.POOR_FIT: curve.r_squared < _POOR_FIT,
         DownstreamStatus.USABLE: True,
     }

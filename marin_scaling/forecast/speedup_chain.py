@@ -393,7 +393,8 @@ def _beyond(name: str, log_flops: float, low: float, high: float) -> Iterator[st
 def _noise_text(law: FrontierOfBudgets) -> str:
     noise, loss = law.noise, float(law.drawn.column("loss").min())
     runs = f"runs scatter by {math.sqrt(noise.run_variance) / loss:.2%} of the loss"
-    return f"{runs} ({noise.run_freedom} degrees of freedom), lack of fit {math.sqrt(noise.budget_variance) / loss:.2%}"
+    own = f"its own lack of fit is {math.sqrt(noise.budget_variance) / loss:.2%}"
+    return f"{runs} ({noise.run_freedom} degrees of freedom), {own}"
 
 
 def _by_pinned_law(tables: Sequence[Named], *, at_flops: float | None, seed: int) -> tuple[list[_Reached], str, None]:
