@@ -302,8 +302,9 @@ def _draws(result: FitResult, targets: Sequence[Target], *, seed: int) -> LossDr
     if not errors.any():
         return draws
     factors = np.exp(errors * np.random.default_rng([seed, 1]).normal(size=draws.losses.shape))
-    shift = draws.causes.get("shift", np.broadcast_to(np.median(draws.losses, axis=0), draws.losses.shape))
-    return replace(draws, losses=draws.losses * factors, causes={**draws.causes, "shift": shift * factors})
+    moved = np.median(draws.losses, axis=0) * (factors - 1)
+    causes = {name: each + moved if name == "shift" else each for name, each in draws.causes.items()}
+    return replace(draws, losses=draws.losses * factors, causes=causes)
 
 
 def _arrays(targets: Sequence[Target]) -> Targets:
